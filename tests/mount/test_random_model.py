@@ -35,6 +35,8 @@ def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple
     store, aside = tmp_path / "store", tmp_path / "aside"
     zarr.create_group(str(store), zarr_format=3).create_group("g")
     aside.mkdir()
+    model = Model(store, aside, seed)
+    model.add_undisturbed(4)
     fixed = (
         "--new-chunks",
         str(CHUNK),
@@ -47,10 +49,9 @@ def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple
         str(tmp_path / "cache"),
     )
     with mounted(store, *fixed, *options, ends_with=None) as mount:
-        model = Model(store, mount.path, aside, seed)
         # Names that were renamed behind the mount are kept by the kernel for as long as the metadata may be old.
         model.demands_news = FULL and options[1:3] != ("--metadata-ttl", "1")
-        model.run(SECONDS, threads=4)
+        model.run(mount.path, SECONDS, threads=4)
         ended = mount.umount()
         assert ended.returncode in (0, 7), ended.stderr
         log = mount.log()

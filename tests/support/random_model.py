@@ -122,8 +122,9 @@ def lives(elements: Elements) -> set[int]:
 class Model:
     """The history of operations, and the legal results of reads."""
 
-    def __init__(self, store: Path, mount: Path, aside: Path, seed: int) -> None:
-        self.store, self.mount, self.aside, self.seed = store, mount, aside, seed
+    def __init__(self, store: Path, aside: Path, seed: int) -> None:
+        self.store, self.aside, self.seed = store, aside, seed
+        self.mount: Path
         self._lock = threading.Lock()
         self._clock = itertools.count(1)
         self._lives: dict[int, Life] = {}
@@ -138,6 +139,8 @@ class Model:
         self.ended = 1 << 62
         self._taken_along = 0
         """Time of the last external rename: chunks queued for a shard then follow, and are visible later."""
+        self._undisturbed: list[str] = []
+        """Paths of arrays that `_rename_open` alone uses, each by one thread at a time."""
 
     # --- the model ------------------------------------------------------------------------------------------------------------
 
@@ -242,8 +245,16 @@ class Model:
 
     # --- the operations -------------------------------------------------------------------------------------------------------
 
-    def run(self, seconds: float, threads: int) -> None:
-        """Run random operations for that long; raise `Illegal` with all findings."""
+    def add_undisturbed(self, count: int) -> None:
+        """Create arrays that `_rename_open` alone uses, every second one sharded, before the store is mounted."""
+        for number in range(count):
+            name = f"undisturbed{number}"
+            self._create(self.store / name, self.new_life(is_marked=True), is_sharded=number % 2 == 1)
+            self._undisturbed.append(name)
+
+    def run(self, mount: Path, seconds: float, threads: int) -> None:
+        """Run random operations on ``mount`` for that long; raise `Illegal` with all findings."""
+        self.mount = mount
         until = time.monotonic() + seconds
         workers = [threading.Thread(target=self._work, args=(number, until), daemon=True) for number in range(threads)]
         for each in workers:
@@ -277,6 +288,7 @@ class Model:
             self._save,
             self._save,
             self._rename,
+            *[self._rename_open] * 2,
             self._remove,
             self._rename_behind,
             self._make_behind,
@@ -471,6 +483,59 @@ class Model:
         self._note(view, "to", new)
         os.rename(self.mount / view / f"{name}{suffix}", self.mount / view / f"{new}{suffix}")
 
+    def _rename_open(self, chance: random.Random, name: str) -> None:
+        """Rename an array that no other thread uses, while two files of it are open with changes.
+
+        Once they are open, each step has to succeed. open(2) itself may give ESTALE where external changes are reported late.
+        """
+        with self._lock:
+            if not self._undisturbed:
+                raise OSError(errno.EBUSY, "each is in use")
+            path = self._undisturbed.pop(chance.randrange(len(self._undisturbed)))
+        new = path.removeprefix("g/") if path.startswith("g/") else f"g/{path}"
+        view, suffix = chance.choice((("npy", ".npy"), ("chunks", ""), ("zarr3", ""), ("raw", "")))
+        shown, is_at = self.mount / view, path
+        self._note(path, "in", view)
+        try:
+            with (
+                opened(self.mount / f"npy/{path}.npy", os.O_RDWR) as whole,
+                opened(self.mount / f"chunks/{path}/0", os.O_RDWR) as chunk,
+            ):
+                try:
+                    indices, values = self._change_around(
+                        lambda: os.rename(shown / f"{path}{suffix}", shown / f"{new}{suffix}"),
+                        whole,
+                        chunk,
+                        chance,
+                    )
+                except OSError as error:
+                    raise Illegal(f"{path}, which this thread alone uses, renamed in {view}: {error!r}") from error
+                is_at = new
+        finally:
+            with self._lock:
+                self._undisturbed.append(is_at)
+        found = np.load(self.mount / f"npy/{new}.npy")[indices]
+        if not np.array_equal(found, values):
+            raise Illegal(f"{path}, now {new}: {values.tolist()} was written at {indices}, {found.tolist()} is there")
+
+    def _change_around(
+        self, rename: Callable[[], None], whole: int, chunk: int, chance: random.Random
+    ) -> tuple[list[int], Elements]:
+        """Write to the open `.npy` and the open first chunk before and after ``rename``; return indices and elements."""
+        life, _, header = self._npy(read_all(whole, 1 << 20), "an array that no other thread uses", self.now())
+        in_chunk = chance.randrange(CHUNK - 2)
+        in_whole = chance.randrange(CHUNK, life.first_length - 2)
+        indices = [in_chunk, in_chunk + 1, in_whole, in_whole + 1]
+        with self.writing(life, indices) as values:
+            os.pwrite(chunk, values[:1].tobytes(), 8 * in_chunk)
+            os.pwrite(whole, values[2:3].tobytes(), header + 8 * in_whole)
+            rename()
+            os.pwrite(chunk, values[1:2].tobytes(), 8 * (in_chunk + 1))
+            os.pwrite(whole, values[3:].tobytes(), header + 8 * (in_whole + 1))
+            published(chunk, by_fsync=chance.random() < 0.5)
+            published(whole, by_fsync=chance.random() < 0.5)
+        return indices, values
+
     def _remove(self, chance: random.Random, name: str) -> None:
         # `rm -r` in another view removes chunk by chunk: between, it is right that they are missing.
         os.unlink(self.mount / f"npy/{name}.npy")
@@ -494,9 +559,16 @@ class Model:
         life = self.new_life(is_marked=True)
         self._note("life", life.number)
         made = self.aside / str(life.number)
-        more: dict[str, Any] = {"shards": (SHARD,)} if chance.random() < 0.5 else {}
+        self._create(made, life, is_sharded=chance.random() < 0.5)
+        with suppress(OSError), self._renaming():
+            os.rename(self.store / name, self.aside / f"old-{life.number}")
+        os.rename(made, self.store / name)
+
+    def _create(self, path: Path, life: Life, *, is_sharded: bool) -> None:
+        """Create an array in a folder of its own, with zarr-python."""
+        more: dict[str, Any] = {"shards": (SHARD,)} if is_sharded else {}
         array = zarr.create_array(
-            str(made),
+            str(path),
             shape=(life.first_length,),
             chunks=(CHUNK,),
             dtype="<i8",
@@ -507,9 +579,6 @@ class Model:
             **more,
         )
         array[:] = life.first()
-        with suppress(OSError), self._renaming():
-            os.rename(self.store / name, self.aside / f"old-{life.number}")
-        os.rename(made, self.store / name)
 
     def _remove_behind(self, chance: random.Random, name: str) -> None:
         gone = self.aside / f"gone-{self.now()}"
