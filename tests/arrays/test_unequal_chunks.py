@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
-import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.arrays import reading
 from tests.support.length import tries
-from tests.support.plugged import offer, plugged
+from tests.support.plugged import plugins
 from tests.support.stores import contents
 from tests.support.unequal_chunks import GRIDS, UnequalExample, store_with, unequal_examples
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
@@ -22,12 +20,7 @@ from zarrfs.memory.budget import MemoryBudget
 LIMITS = st.sampled_from([0, 4096, 3 * 4096, 1 << 20])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = tmp_path_factory.mktemp("site")
-    offer(folder, GRIDS)
-    with plugged(folder):
-        yield
+grid = plugins(GRIDS)
 
 
 @tries(100)

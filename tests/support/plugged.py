@@ -9,6 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.support.mounting import ROOT, Mounted, killed_at_last, mountpoint
 
@@ -33,6 +36,20 @@ def plugged(folder: Path) -> Iterator[None]:
     finally:
         sys.path.remove(str(folder))
         _forget()
+
+
+def plugins(*offers: Mapping[str, str]) -> Any:
+    """Return a fixture that makes plug-ins (see `offer`) available to all tests of a module."""
+
+    @pytest.fixture(autouse=True, scope="module")
+    def available(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+        folder = tmp_path_factory.mktemp("site")
+        for each in offers:
+            offer(folder, each)
+        with plugged(folder):
+            yield
+
+    return available
 
 
 def _forget() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from trio.testing import trio_test
 
 from tests.support.framed_codec import Framed
-from tests.support.plugged import offer, plugged
+from tests.support.plugged import plugins
 from tests.support.trees import load, names, read, tree_over, walk, write
 from zarrfs.codecs.base import ChunkSpec
 from zarrfs.codecs.vlen_utf8 import PLUGIN as VlenUtf8
@@ -29,13 +28,10 @@ TYPES = pytest.mark.parametrize("dtype", ["|u1", "<i4", "<f8"])
 CHAINS = pytest.mark.parametrize("gzipped", [False, True])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def codec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = tmp_path_factory.mktemp("site")
-    offer(folder, {"zarrfs.codecs": "tests.support.framed_codec:PLUGIN"})
-    offer(folder, {"zarrfs.codecs": "tests.support.lines_codec:PLUGIN"})
-    with plugged(folder):
-        yield
+codec = plugins(
+    {"zarrfs.codecs": "tests.support.framed_codec:PLUGIN"},
+    {"zarrfs.codecs": "tests.support.lines_codec:PLUGIN"},
+)
 
 
 def encoded(row: int, column: int, dtype: str, gzipped: bool, order: str = "C") -> bytes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from trio.testing import trio_test
 
 from tests.support.brick_codec import Brick
-from tests.support.plugged import offer, plugged
+from tests.support.plugged import plugins
 from tests.support.trees import load, names, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import ChunkDecodeError, ContentInvalid, NotPermitted, StoreReadOnly, UsageError
@@ -23,13 +22,9 @@ ELEMENTS = np.arange(35, dtype="<i2").reshape(5, 7) - 9
 FILL = 3
 
 
-@pytest.fixture(autouse=True, scope="module")
-def plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = tmp_path_factory.mktemp("site")
-    offers = {"zarrfs.codecs": "tests.support.brick_codec:PLUGIN", "zarrfs.dialects": "tests.support.bricks_dialect:PLUGIN"}
-    offer(folder, offers)
-    with plugged(folder):
-        yield
+dialect_of_bricks = plugins(
+    {"zarrfs.codecs": "tests.support.brick_codec:PLUGIN", "zarrfs.dialects": "tests.support.bricks_dialect:PLUGIN"}
+)
 
 
 def bricks(elements: np.ndarray[tuple[int, ...], np.dtype[np.int16]], *, padded: bool = False) -> dict[str, bytes]:

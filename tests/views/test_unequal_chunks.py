@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.length import tries
-from tests.support.plugged import offer, plugged
+from tests.support.plugged import plugins
 from tests.support.stores import contents
 from tests.support.trees import listing, load, names, read, tree_over, walk, write
 from tests.support.unequal_chunks import GRIDS, UnequalExample, store_with, unequal_examples
@@ -29,12 +28,7 @@ WRITE = OpenFlags(write=True)
 LOST = pytest.mark.logs("write failed, data lost")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = tmp_path_factory.mktemp("site")
-    offer(folder, GRIDS)
-    with plugged(folder):
-        yield
+grid = plugins(GRIDS)
 
 
 def chunk_name(coords: tuple[int, ...]) -> str:

@@ -6,14 +6,13 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from trio.testing import trio_test
 
-from tests.support.plugged import offer, plugged
+from tests.support.plugged import plugins
 from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
 from tests.support.trees import load, names, read, tree_over, walk, write
@@ -30,12 +29,7 @@ GROUP = b'{"zarr_format": 3, "node_type": "group"}'
 LOST = pytest.mark.logs("write failed, data lost")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    folder = tmp_path_factory.mktemp("site")
-    offer(folder, GRIDS)
-    with plugged(folder):
-        yield
+grid = plugins(GRIDS)
 
 
 async def mkdir(tree: MountTree, folder: str, name: str) -> None:

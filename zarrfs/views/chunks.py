@@ -121,13 +121,7 @@ class ChunksFormat(ViewFormat):
         return _NUMBERS.fullmatch(key) is not None
 
     def document(self, path: NodePath, name: str) -> NodeDocument:
-        match name:
-            case "zarr.json":
-                return UnequalDocument(self, path, name)
-            case ".zmetadata":
-                return CopyDocument(self, path, name)
-            case _:
-                return ChunksDocument(self, path, name)
+        return _DOCUMENTS.get(name, ChunksDocument)(self, path, name)
 
     def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> DecodedChunk:
         return DecodedChunk(self, opened, coords, path)
@@ -155,7 +149,7 @@ class ChunksDocument(NodeDocument):
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         if is_unequal(node):
-            raise ContentInvalid(f"{self.ident}: the document of {self.path} is {DOCUMENT} here", key=self.ident)
+            self.check_is_of(node)
         if self.name == ZATTRS:
             await self._change_attributes(node, await threads.cpu(len(data), edit_written, node, self.ident, data))
         elif self.name == ZARRAY:
@@ -410,3 +404,7 @@ def _put_in(node: ArrayNode) -> Mapping[str, Any]:
         if more:
             put_in["zarrfs"] = more
     return put_in
+
+
+_DOCUMENTS: dict[str, type[NodeDocument]] = {DOCUMENT: UnequalDocument, ZMETADATA: CopyDocument}
+"""Classes of the documents; those of Zarr v2 nodes have `ChunksDocument`."""

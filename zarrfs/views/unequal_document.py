@@ -33,14 +33,12 @@ class UnequalDocument(Zarr3Document):
         raise ContentInvalid(f"{self.ident}: the document of a group is .zgroup here", key=self.ident)
 
     async def _change_array(self, node: ArrayNode, written: ArrayNode) -> None:
-        if not is_unequal(node):
-            raise self._regular()
+        self.check_is_of(node)
         await super()._change_array(node, written)
 
     def _new_array(self, layout: Layout, written: ArrayNode, shards: tuple[ShardSpec, ...]) -> ArrayNode:
         asked, options = written.metadata, self._context.new_arrays
-        if not is_unequal(written):
-            raise self._regular()
+        self.check_is_of(written)
         plain = final_codecs(plain_codecs(asked.data_type), asked.data_type)
         if asked.codecs != plain:
             raise ContentInvalid(
@@ -56,6 +54,3 @@ class UnequalDocument(Zarr3Document):
         chains = (options.codecs(layout, asked.data_type),)
         keys = options.chunk_keys(layout)
         return new_array(layout, self.ident, written, show=self.show, chains=chains, keys=keys, shards=shards)
-
-    def _regular(self) -> ContentInvalid:
-        return ContentInvalid(f"{self.ident}: the document of an array on a regular grid is .zarray here", key=self.ident)

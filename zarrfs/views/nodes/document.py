@@ -51,6 +51,11 @@ class NodeDocument(DocumentContent):
         if self.live is None and (opened := await self._context.hierarchy.array(self.path)) is not None:
             self.live = opened.live
 
+    def check_is_of(self, node: ArrayNode | GroupNode) -> None:
+        """Raise `ContentInvalid` if ``node`` is an array that can have no document of this name."""
+        if isinstance(node, ArrayNode) and (reason := self._form.why_no_document(node, self.name)) is not None:
+            raise ContentInvalid(f"{self.ident}: {reason}", key=self.ident)
+
     @abc.abstractmethod
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         """Let ``node`` be what ``data`` says. Raises `ContentInvalid`; then nothing was changed."""
