@@ -167,6 +167,22 @@ def test_another_program_renames_it(store: Path) -> None:
     assert not (store / "a").exists()
 
 
+@pytest.mark.parametrize("options", [(), ("--no-watch", "--metadata-ttl", "60")], ids=["watch", "no-watch"])
+@pytest.mark.parametrize("view", ["npy/a.npy", "chunks/a/0"])
+def test_an_equal_array_put_in_its_place_before_the_first_write_is_another(
+    store: Path, view: str, options: tuple[str, ...]
+) -> None:
+    make(store, sharded=is_sharded(store), name="equal")
+    with mounted(store, *options, ends_with=None) as mount:
+        with opened(mount.path / view) as writer:
+            size = len(os.read(writer, 1 << 20))
+            os.rename(store / "a", store / "b")
+            os.rename(store / "equal", store / "a")
+            assert errno_of(lambda: (os.pwrite(writer, FOUR[:4], size - 4), os.fsync(writer))) == errno.ESTALE
+        mount.umount()
+    assert arrays(store) == {"a": SEVEN.tolist(), "b": SEVEN.tolist()}
+
+
 @pytest.mark.parametrize("how", ["behind", "raw"])
 def test_replaced_by_an_array_of_another_type(store: Path, how: str) -> None:
     with mounted(store, ends_with=None) as mount:

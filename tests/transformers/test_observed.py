@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from trio.testing import trio_test
@@ -11,6 +12,7 @@ from tests.support.stores import FailingStore, contents, fill, names
 from zarrfs.errors import RangesOverlap, StoreError, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores.change import Change
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.observed import ObservedStore
 
@@ -104,6 +106,23 @@ async def test_a_failed_set_changes_nothing_and_a_half_done_erase_something() ->
     with pytest.raises(StoreError):
         await store.erase_prefix(Prefix("d/"))
     assert changes == [Change(A, "unknown"), Change(Prefix("d/"), "unknown")]
+
+
+@trio_test
+async def test_a_rename_in_vain_makes_both_places_unknown_where_the_store_has_folders(tmp_path: Path) -> None:
+    changes: list[Change] = []
+    old, new = Prefix("d/"), Prefix("e/")
+    for inner, expected in (
+        (FolderStore(str(tmp_path)), [Change(old, "unknown"), Change(new, "unknown")]),
+        # Without empty folders in the store, there may be one in the mount.
+        (MemoryStore(), [Change(old, "moved", new_place=new)]),
+    ):
+        store = ObservedStore(inner)
+        store.subscribe(changes.append)
+        assert not await store.rename_prefix(old, new)
+        assert changes == expected
+        changes.clear()
+        await store.aclose()
 
 
 @pytest.mark.logs("a subscriber failed")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from trio.testing import trio_test
 
+from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
 from tests.support.trees import listing, names, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
@@ -26,6 +28,7 @@ from zarrfs.errors import (
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Directory, OpenFlags
@@ -230,6 +233,32 @@ async def test_a_value_that_is_gone_is_not_renamed(of: Callable[[Store], Store])
         with pytest.raises(NoSuchEntry, match="top"):
             await raw.rename("top", raw, "other")
     assert await contents(inner) == {key: value for key, value in VALUES.items() if key != "top"}
+
+
+@pytest.mark.parametrize("view", ["raw/{}", "chunks/{}", "zarr3/{}", "npy/{}.npy"])
+@trio_test
+async def test_an_array_that_another_program_has_just_renamed_is_not_renamed(view: str, tmp_path: Path) -> None:
+    class Slower(ForwardingStore):
+        """Another program gives the folder the same name between the look at it and its rename."""
+
+        async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+            (tmp_path / "a").rename(tmp_path / "b")
+            return await super().rename_prefix(old, new)
+
+    for key, value in {"a/.zarray": array_document((4,), (2,), "<i2"), "a/0": bytes(4), ".zgroup": b'{"zarr_format": 2}'}.items():
+        (tmp_path / key).parent.mkdir(exist_ok=True)
+        (tmp_path / key).write_bytes(value)
+    async with tree_over(Slower(FolderStore(str(tmp_path))), str(tmp_path)) as tree:
+        old, new = (view.format(name) for name in "ab")
+        before = await walk(tree, old)
+        above = await walk(tree, old.rpartition("/")[0])
+        assert isinstance(above, Directory)
+        with pytest.raises(NoSuchEntry, match="a"):
+            await above.rename(old.rpartition("/")[2], above, new.rpartition("/")[2])
+        # Neither is the array followed to where nobody here moved it.
+        with pytest.raises(NoSuchEntry):
+            await walk(tree, old)
+        assert await walk(tree, new) is not before
 
 
 @trio_test

@@ -32,6 +32,10 @@ class EmptyGroups:
         """Return the groups whose attributes are lost unless they become arrays."""
         return [path for path, attributes in self._groups.items() if attributes]
 
+    def any_below(self, path: NodePath) -> bool:
+        """Return True if there is one at ``path`` or below it."""
+        return bool(self._below(path))
+
     def names_in(self, path: NodePath) -> set[str]:
         """Return the names of the groups directly in the one at ``path``."""
         return {each.name for each in self._groups if each.parent == path != each}

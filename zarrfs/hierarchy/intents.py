@@ -34,6 +34,7 @@ from zarrfs.errors import (
     KeyUnusable,
     MetadataError,
     NameInvalid,
+    NoSuchEntry,
     PrefixNotEmpty,
     StoreTimeout,
     ZarrfsError,
@@ -230,7 +231,8 @@ class Intent:
         """Rename all ``moves`` of a record. If it raises, `settle` undoes or completes it."""
         await self.begin(record)
         for place, apart in reversed(apart_in(self.old, record.moved)):
-            await rename(self._store, place, apart)
+            if not await rename(self._store, place, apart):
+                raise NoSuchEntry(f"{record.path}: {place} was moved or removed by another program", key=place)
         await self.note(record := replace(record, is_placing=True))
         for apart, place in self.rest(record):
             await rename(self._store, apart, place)

@@ -104,7 +104,7 @@ class KnownNode:
         return self._opened() if isinstance(self._opened, weakref.ref) else self._opened
 
     @opened.setter
-    def opened(self, opened: OpenArray) -> None:
+    def opened(self, opened: OpenArray | None) -> None:
         self._opened = opened
 
     def fade(self) -> None:

@@ -10,6 +10,8 @@ from zarrfs.arrays.live_node import Confirm, LiveNode
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.stores.anchor import Nowhere
+from zarrfs.stores.base import Store
 from zarrfs.stores.values import Generation
 
 Said = tuple[Key | None, Generation | None]
@@ -53,6 +55,21 @@ class LiveArray(LiveNode):
                 each.earlier.clear()
             opened.reader.earlier.update(self._readers)
             self._readers.add(opened.reader)
+
+    def anchor_in(self, store: Store, *, is_changing: bool) -> None:
+        """Hold its folder, if it is not held and its document there is the one that was read. ``is_changing``: this mount moves it."""
+        held = self.anchor
+        if self.folder is None or self.document is None or (held is not None and held.holds and not isinstance(held, Nowhere)):
+            return
+        anchor = store.anchor(self.folder)
+        if anchor is None or anchor.generation(self.document[len(self.folder) :]) == self.generation:
+            self.anchor, self.is_misplaced = anchor, False
+            return
+        # The folder has replaced the one that was read, or its document is being written.
+        self.is_unread = self.is_misplaced = True
+        if isinstance(anchor, Nowhere) and not is_changing:
+            # A folder that appears there later is another, unless with this very document.
+            self.anchor = anchor
 
     def is_said_at(self, place: Key | Prefix) -> bool:
         """Return True if the document that describes it lies at ``place``."""

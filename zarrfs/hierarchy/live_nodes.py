@@ -264,15 +264,15 @@ class LiveNodes:
         live.check()
         self._anchor(live)
 
+    async def opened_to_write(self, live: LiveArray) -> None:
+        """Run `hold` for a file that was opened to be written, before any of it is read. Raises `StaleEntry`."""
+        self.hold(live)
+        if live.is_unread:
+            await self._look_again(live.path)
+            self.hold(live)
+
     def _anchor(self, live: LiveArray) -> None:
-        if live.folder is None or live.document is None or (live.anchor is not None and live.anchor.holds):
-            return
-        anchor = self._store.anchor(live.folder)
-        if anchor is not None and anchor.generation(live.document[len(live.folder) :]) != live.generation:
-            # The folder has replaced the one that was read, or its document is being written.
-            live.is_unread = live.is_misplaced = True
-        else:
-            live.anchor, live.is_misplaced = anchor, False
+        live.anchor_in(self._store, is_changing=self.is_changing(live.path))
 
     async def _confirm_making(self, live: LiveNode) -> bool:
         live.check()

@@ -29,12 +29,9 @@ async def exists(store: Store, place: Place) -> bool:
     return await store.prefix_exists(place) if isinstance(place, Prefix) else await store.stat(place) is not None
 
 
-async def rename(store: Store, old: Place, new: Place) -> None:
-    """Rename a key, or a prefix with all keys below it."""
-    if isinstance(old, Prefix):
-        await store.rename_prefix(old, Prefix(new))
-    else:
-        await store.rename(old, Key(new))
+async def rename(store: Store, old: Place, new: Place) -> bool:
+    """Rename a key, or a prefix with all keys below it. Return False if there is none."""
+    return await (store.rename_prefix(old, Prefix(new)) if isinstance(old, Prefix) else store.rename(old, Key(new)))
 
 
 async def rename_rest(store: Store, pairs: Sequence[tuple[Place, Place]]) -> None:

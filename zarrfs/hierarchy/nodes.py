@@ -95,21 +95,24 @@ class Hierarchy:
             await self.live.settled(path)
             changes = self.live.changes
             known = await self._lookup(path)
-            if changes == self.live.changes and not self.live.is_changing(path):
+            opened = known.opened
+            if opened is not None and opened.live.path != path:
+                known.opened = None  # It has left; this may be another.
+                self._expire(path)
+            elif changes == self.live.changes and not self.live.is_changing(path):
                 break
-            # A change came meanwhile: the documents may be those of another array, before or after it.
+            # Else a change came meanwhile: the documents may be those of another array, before or after it.
         if not isinstance(known.node, ArrayNode):
             return None
-        if known.opened is None or known.opened.superseded:
-            live = self.live.at(path) or self.live.add(path, known.node.chunk_prefix)
-            self.live.say(live, known.said)
+        if opened is None or opened.superseded:
+            self.live.say(live := self.live.at(path) or self.live.add(path, known.node.chunk_prefix), known.said)
             try:
                 node = without_large_attributes(known.node)
                 array = Array(node, chunks_of(self._chunk_store, node, self._layers, live), self._counters, self._layers.budget)
             except Exception as error:
                 raise error if isinstance(error, ZarrfsError) else MetadataError(reason_of(path, error), key=path) from error
-            known.opened = live.opened = OpenArray(array, ArrayReader(array, self._readers), live)
-        return known.opened
+            known.opened = live.opened = opened = OpenArray(array, ArrayReader(array, self._readers), live)
+        return opened
 
     async def is_current(self, opened: OpenArray) -> bool:
         """Return True if the documents of an array are unchanged since it was returned.

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import trio
 
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreTimeout, StoreUnsupported, ZarrfsError
+from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.hierarchy.intents import Intents, Record, copy_into_place
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import ROOT, Key, Prefix
@@ -141,7 +141,8 @@ class Placing:
         await self._out_of_the_way(node, place)
         try:
             with self._deciding():
-                await self._store.rename_prefix(self._intent.new, place)
+                if not await self._store.rename_prefix(self._intent.new, place):
+                    raise StoreNotFound(f"{node.path}: {self._intent.new} was removed by another program", key=place)
         except PrefixNotEmpty as error:
             raise EntryExists(f"{node.path}: not empty", key=node.path) from error
 

@@ -115,13 +115,13 @@ class Renaming:
         store = self._store
         async with self._hierarchy.live.changing(path.prefix, old, new_path.prefix, new):
             if intent is None:
-                await store.rename_prefix(old, new)
+                self._require_moved(path, await store.rename_prefix(old, new))
                 return
             target = self._hierarchy.live.at(new_path)
             prefix = target.chunk_prefix if target is not None else new
             try:
                 await store.rename_prefix(new, intent.old)
-                await store.rename_prefix(old, new)
+                self._require_moved(path, await store.rename_prefix(old, new))
                 await store.rename_prefix(intent.old, intent.gone)
             except BaseException as error:
                 intent.is_unknown |= isinstance(error, StoreTimeout)
@@ -130,6 +130,11 @@ class Renaming:
                 raise
             if target is not None:
                 self._hierarchy.live.replaced(target, new_path, prefix)
+
+    def _require_moved(self, path: NodePath, is_moved: bool) -> None:
+        """Raise `NoSuchEntry` if another program has moved or removed the node, unless it is a group of this mount only."""
+        if not is_moved and not self._hierarchy.empty_groups.any_below(path):
+            raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
 
     # --- documents and chunks in different places ---------------------------------------------------------------------------
 

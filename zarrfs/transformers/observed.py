@@ -101,7 +101,7 @@ class ObservedStore(InterceptingStore):
         self.counters.bytes_written += operation.nbytes
         self._count_read(operation, result)
         if operation.kind is Kind.CHANGES:
-            self.announce(*_changes(operation, result))
+            self.announce(*self._changes(operation, result))
         return result
 
     def intercept_listing(self, operation: Operation, entries: AsyncIterator[T]) -> AsyncIterator[T]:
@@ -146,6 +146,34 @@ class ObservedStore(InterceptingStore):
         self.counters.stat += 1
         return stat
 
+    def _changes(self, operation: Operation, result: Any) -> Iterator[Change]:
+        """Return the changes of an operation that has succeeded."""
+        places = operation.places
+        match operation.name:
+            case "rename":
+                yield from _moves(*places) if result else ()
+            case "rename_prefix":
+                if result:
+                    yield from _moves(*places)
+                elif self.capabilities.empty_prefixes:
+                    # Another program has moved or removed it: what is known of both places may be wrong.
+                    yield from (Change(place, "unknown") for place in places)
+                elif places[0] != places[1]:
+                    # Folders without keys exist in this mount only, and move nevertheless.
+                    yield Change(places[0], "moved", new_place=places[1])
+            case "exchange_prefixes":
+                for place in places:
+                    yield Change(place, "erase")
+                    yield Change(place, "set")
+            case "copy":
+                yield from (Change(place, "set") for place in places[1:] if result)
+            case "set_times":
+                yield from (Change(place, "times") for place in places if result)
+            case "erase" | "erase_values" | "erase_prefix" | "remove_prefix":
+                yield from (Change(place, "erase") for place in places)
+            case _:
+                yield from (Change(place, "set") for place in places)
+
     def _count(self, name: str) -> None:
         name = _COUNTED_AS.get(name, name)
         if name in _COUNTED:
@@ -165,32 +193,6 @@ class ObservedStore(InterceptingStore):
 
 def _nbytes_of(answers: Iterable[Answer]) -> int:
     return sum(len(each.value) for each in answers if isinstance(each, Got))
-
-
-def _changes(operation: Operation, result: Any) -> Iterator[Change]:
-    """Return the changes of an operation that has succeeded."""
-    places = operation.places
-    match operation.name:
-        case "rename":
-            yield from _moves(*places) if result else ()
-        case "rename_prefix":
-            if result:
-                yield from _moves(*places)
-            elif places[0] != places[1]:
-                # State of this mount that is not in the store moves nevertheless.
-                yield Change(places[0], "moved", new_place=places[1])
-        case "exchange_prefixes":
-            for place in places:
-                yield Change(place, "erase")
-                yield Change(place, "set")
-        case "copy":
-            yield from (Change(place, "set") for place in places[1:] if result)
-        case "set_times":
-            yield from (Change(place, "times") for place in places if result)
-        case "erase" | "erase_values" | "erase_prefix" | "remove_prefix":
-            yield from (Change(place, "erase") for place in places)
-        case _:
-            yield from (Change(place, "set") for place in places)
 
 
 def _moves(old: Key | Prefix, new: Key | Prefix) -> Iterator[Change]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -15,9 +16,11 @@ import pytest
 import trio
 from trio.testing import trio_test
 
+from zarrfs.errors import StoreAccessDenied
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.change import Change
 from zarrfs.stores.folder import watch
+from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.values import ABSENT
@@ -168,6 +171,34 @@ async def test_what_the_store_itself_does_is_not_told(path: Path) -> None:
             for number in range(200):
                 nursery.start_soon(store.set, Key(f"new/{number % 7}/{number}"), b"many at once, in new folders")
         assert set((await told.now()).values()) <= {"made"}
+
+
+@trio_test
+async def test_a_rename_that_another_program_was_quicker_with_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(path) as (store, told):
+        rename = store._tree.rename_folder
+
+        def renamed_before(old: Parts, new: Parts) -> bool:
+            (path / "a").rename(path / "z")
+            return rename(old, new)
+
+        monkeypatch.setattr(store._tree, "rename_folder", renamed_before)
+        assert not await store.rename_prefix(Prefix("a/"), Prefix("z/"))
+        assert await told.now() == {"a/": "erase", "z/": "set"}
+
+
+@trio_test
+async def test_what_others_do_during_an_operation_that_fails_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(path) as (store, told):
+
+        def failed(old: Parts, new: Parts) -> bool:
+            (path / "a").rename(path / "z")
+            raise PermissionError(errno.EACCES, "no", "a")
+
+        monkeypatch.setattr(store._tree, "rename_folder", failed)
+        with pytest.raises(StoreAccessDenied):
+            await store.rename_prefix(Prefix("a/"), Prefix("z/"))
+        assert await told.now() == {"a/": "erase", "z/": "set"}
 
 
 @trio_test

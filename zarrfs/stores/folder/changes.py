@@ -47,21 +47,32 @@ class Own:
     """An operation of the store on the values ``leaves`` and on all that lies below the folders ``below``.
 
     ``left`` is the state of the leaves at its end: a generation, ``"/"`` for a folder, or ``""`` for absence. The folders are then gone,
-    unless they are leaves too; ``moved_to`` is the new position of the first one.
+    unless they are leaves too; ``moved_to`` is the new position of the first one. ``took_effect``: False if it failed, or found nothing
+    to change: all events are then of other programs.
     """
 
-    __slots__ = ("below", "events", "leaves", "left", "moved_to")
+    __slots__ = ("below", "events", "leaves", "left", "moved_to", "took_effect")
 
     def __init__(self, leaves: tuple[Parts, ...], below: tuple[Parts, ...], moved_to: Parts | None) -> None:
         self.leaves = leaves
         self.below = below
         self.moved_to = moved_to
         self.left: dict[Parts, str] = {}
+        self.took_effect = False
         self.events: Found = {}
 
     def covers(self, parts: Parts) -> bool:
         """Return True if an event at ``parts`` may be of this operation."""
-        return parts in self.leaves or any(parts[: len(folder)] == folder for folder in self.below)
+        return parts in self.leaves or parts == self.moved_to or any(parts[: len(folder)] == folder for folder in self.below)
+
+    def explains(self, parts: Parts, is_folder: bool, kind: ChangeKind, state: str) -> bool:
+        """Return True if it caused the events at ``parts``, which is now in this ``state``, as `left`."""
+        if not self.took_effect:
+            return False
+        if is_folder and parts == self.moved_to:
+            # Several events there have another kind.
+            return kind == "set"
+        return state == (self.left.get(parts) if parts in self.leaves else "")
 
 
 class FolderChanges:
@@ -77,14 +88,18 @@ class FolderChanges:
 
     @contextmanager
     def own(self, *leaves: Parts, below: tuple[Parts, ...] = (), moved_to: Parts | None = None) -> Iterator[Own]:
-        """Declare an operation of the store for the body, see `Own`. If it fails, the state of the leaves is reported as changed."""
+        """Declare an operation of the store for the body, see `Own`."""
         own = Own(leaves, below, moved_to)
         if self._watch is None:
             yield own
             return
         self._own.append(own)
         try:
+            own.took_effect = True
             yield own
+        except BaseException:
+            own.took_effect = False
+            raise
         finally:
             self._read()
             self._pending.append(own)
@@ -188,8 +203,6 @@ class FolderChanges:
     def _sort(self, seen: Seen, found: Found) -> None:
         """Defer a change to the own operation that it may be of; else add it to the changes by other programs."""
         for own in tuple(self._own):
-            if seen.kind == "moved" and seen.parts == own.moved_to:
-                return
             if own.covers(seen.parts):
                 _add(own.events, seen.parts, seen.is_folder, seen.kind)
                 return
@@ -202,7 +215,7 @@ class FolderChanges:
         self._own.remove(own)
         for (parts, is_folder), kind in own.events.items():
             now = self._state(parts, is_folder)
-            if now == (own.left.get(parts) if parts in own.leaves else ""):
+            if own.explains(parts, is_folder, kind, now):
                 continue
             if not is_folder:
                 kind = "erase" if not now else "set" if kind == "erase" else kind

@@ -210,17 +210,17 @@ class FolderStore(Store):
         old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
         if old_parts != new_parts and new_parts[: len(old_parts)] == old_parts:
             raise KeyConflict(f"renaming {old!r} to {new!r}: one lies below the other", key=old)
-        with translated(f"renaming {old!r} to", new), self._changes.own(below=(old_parts,), moved_to=new_parts):
-            return await self._change([old_parts, new_parts], self._tree.rename_folder, old_parts, new_parts)
+        with translated(f"renaming {old!r} to", new), self._changes.own(below=(old_parts,), moved_to=new_parts) as own:
+            own.took_effect = await self._change([old_parts, new_parts], self._tree.rename_folder, old_parts, new_parts)
+        return own.took_effect
 
     async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
-        parts, other_parts = self._parts_to_write(one), self._parts_to_write(other)
+        both = self._parts_to_write(one), self._parts_to_write(other)
         if one.startswith(other) or other.startswith(one):
             raise KeyConflict(f"exchanging {one!r} and {other!r}: one lies below the other", key=one)
-        both = parts, other_parts
         with translated(f"exchanging {one!r} and", other), self._changes.own(*both, below=both) as own:
             try:
-                await self._change(both, self._tree.exchange_folders, parts, other_parts)
+                await self._change(both, self._tree.exchange_folders, *both)
                 own.left.update(dict.fromkeys(both, "/"))
             except OSError as error:
                 if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):

@@ -57,6 +57,9 @@ class ChunkFile(NodeContent):
     def is_outdated(self) -> bool:
         return self._opened.live.why_gone is not None
 
+    async def opened_to_write(self) -> None:
+        await self._context.hierarchy.live.opened_to_write(self._opened.live)
+
     def follow(self) -> None:
         if self._opened.live.path != self.path:
             self._be_at(self._opened.live.path)

@@ -28,22 +28,18 @@ log = logging.getLogger(__name__)
 
 _LISTED_ONCE = 50_000
 
-Follow = Callable[[Prefix, Prefix], None]
-"""Called with the old and the new prefix of what was renamed in this mount alone."""
-
 
 class RawDirectory(OverlayDirectory):
     """The keys and prefixes directly below one prefix."""
 
     view = VIEW
 
-    def __init__(self, context: ViewContext, folders: BoundFolders, prefix: Prefix, follow: Follow) -> None:
+    def __init__(self, context: ViewContext, folders: BoundFolders, prefix: Prefix) -> None:
         super().__init__(context)
         self._context = context
         self._store = context.store
         self._folders = folders
         self._folder = folders.at(prefix)
-        self._follow = follow
 
     @property
     def prefix(self) -> Prefix:
@@ -216,14 +212,15 @@ class RawDirectory(OverlayDirectory):
             await target._require_empty()
         await self._context.staging.publish_below(folder.here)
         await self._context.flush_queued(old)
+        is_made_here = any(prefix.startswith(old) for prefix in self._context.made_prefixes)
         try:
             async with self._context.hierarchy.live.changing(old, new):
                 moved = await self._store.rename_prefix(old, new)
         except StoreUnsupported as error:
             raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
-        if not moved:
-            # There was nothing in the store, and nobody was told: what there is, is in this mount.
-            self._follow(old, new)
+        if not (moved or is_made_here):
+            # Another program has moved or removed it.
+            raise no_such_entry(old)
 
     async def sync(self) -> None:
         with self.entered():
@@ -250,7 +247,7 @@ class RawDirectory(OverlayDirectory):
             raise DirectoryNotEmpty(f"{self.prefix!r} is not empty: it holds {name!r}", key=self.prefix)
 
     def _at(self, prefix: Prefix) -> RawDirectory:
-        return RawDirectory(self._context, self._folders, prefix, self._follow)
+        return RawDirectory(self._context, self._folders, prefix)
 
     def _new_part(self, name: str) -> str:
         part = names.part_of(name)

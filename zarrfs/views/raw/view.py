@@ -23,7 +23,7 @@ class RawView(View):
         self._folders = BoundFolders(context.store)
 
     def root(self) -> Directory:
-        return RawDirectory(self._context, self._folders, Prefix(""), self.follow)
+        return RawDirectory(self._context, self._folders, Prefix(""))
 
     def follow(self, old: Prefix, new: Prefix) -> None:
         context = self._context

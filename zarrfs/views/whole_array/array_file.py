@@ -79,6 +79,10 @@ class WholeArrayContent(Content):
     def renewed(self) -> WholeArrayContent:
         return WholeArrayContent(self._context, self.path, self.container) if self.is_outdated else self
 
+    async def opened_to_write(self) -> None:
+        if (opened := await self._opened()) is not None:
+            await self._context.hierarchy.live.opened_to_write(opened.live)
+
     async def snapshot(self) -> Snapshot | None:
         opened = await self._opened()
         if opened is None:
