@@ -82,3 +82,33 @@ def opened(path: Path) -> int:
         if error.errno == errno.ESTALE:
             raise StaleName from error
         raise
+
+
+def test_a_renamed_array_is_opened_by_its_path_while_others_are_renamed(tmp_path: Path) -> None:
+    """A folder that the kernel still knows by its old name cannot get another one as long as any rename is in progress."""
+    store = tmp_path / "store"
+    zarr.create_group(str(store), zarr_format=3)
+    for group, name in ("g", "g/other"), ("h", "h/a"):
+        zarr.create_group(str(store / group), zarr_format=3)
+        zarr.create_array(str(store / name), shape=(8,), chunks=(4,), dtype="i4", zarr_format=3)[:] = 7
+    done = threading.Event()
+    with mounted(store) as mount:
+
+        def rename_on() -> None:
+            old, new = mount.path / "raw/g/other", mount.path / "raw/h/other"
+            while not done.is_set():
+                os.rename(old, new)
+                old, new = new, old
+
+        other = threading.Thread(target=rename_on)
+        other.start()
+        try:
+            old, new = "h", "g"
+            for _ in range(100):
+                with (mount.path / f"chunks/{old}/a/0").open("r+b") as file:
+                    file.write(bytes(4))
+                    os.rename(mount.path / f"npy/{old}/a.npy", mount.path / f"npy/{new}/a.npy")
+                old, new = new, old
+        finally:
+            done.set()
+            other.join()

@@ -484,10 +484,7 @@ class Model:
         os.rename(self.mount / view / f"{name}{suffix}", self.mount / view / f"{new}{suffix}")
 
     def _rename_open(self, chance: random.Random, name: str) -> None:
-        """Rename an array that no other thread uses, while two files of it are open with changes.
-
-        Once they are open, each step has to succeed. open(2) itself may give ESTALE where external changes are reported late.
-        """
+        """Rename an array that no other thread uses, while two files of it are open with changes. Each step has to succeed."""
         with self._lock:
             if not self._undisturbed:
                 raise OSError(errno.EBUSY, "each is in use")
@@ -501,20 +498,16 @@ class Model:
                 opened(self.mount / f"npy/{path}.npy", os.O_RDWR) as whole,
                 opened(self.mount / f"chunks/{path}/0", os.O_RDWR) as chunk,
             ):
-                try:
-                    indices, values = self._change_around(
-                        lambda: os.rename(shown / f"{path}{suffix}", shown / f"{new}{suffix}"),
-                        whole,
-                        chunk,
-                        chance,
-                    )
-                except OSError as error:
-                    raise Illegal(f"{path}, which this thread alone uses, renamed in {view}: {error!r}") from error
-                is_at = new
+                indices, values = self._change_around(
+                    lambda: os.rename(shown / f"{path}{suffix}", shown / f"{new}{suffix}"), whole, chunk, chance
+                )
+            is_at = new
+            found = np.load(self.mount / f"npy/{new}.npy")[indices]
+        except OSError as error:
+            raise Illegal(f"{path}, which this thread alone uses, renamed in {view}: {error!r}") from error
         finally:
             with self._lock:
                 self._undisturbed.append(is_at)
-        found = np.load(self.mount / f"npy/{new}.npy")[indices]
         if not np.array_equal(found, values):
             raise Illegal(f"{path}, now {new}: {values.tolist()} was written at {indices}, {found.tolist()} is there")
 

@@ -154,6 +154,7 @@ class InodeTable:
         self.root.lookups = 1
         self._inodes: dict[int, Inode | _Listed] = {ROOT_INO: self.root}
         self._displaced: dict[tuple[int, str], int] = {}
+        self._open: set[Inode] = set()
         self._with_nodes: deque[Inode] = deque()
         self._heavy: OrderedDict[int, tuple[Inode, int]] = OrderedDict()
         self._heavy_nbytes = 0
@@ -272,11 +273,27 @@ class InodeTable:
     def opened(self, inode: Inode) -> None:
         """Count an open handle."""
         inode.open_handles += 1
+        self._open.add(inode)
 
     def closed(self, inode: Inode) -> None:
         """Count a released handle."""
         inode.open_handles -= 1
+        if not inode.open_handles:
+            self._open.discard(inode)
         self._collect(inode)
+
+    def with_open_below(self, folder: Inode) -> set[Inode]:
+        """Return the inodes below ``folder`` that are open, or that contain one."""
+        found: set[Inode] = set()
+        for inode in self._open:
+            way = []
+            each: Inode | None = inode
+            while each is not None and each is not folder:
+                way.append(each)
+                each = each.parent
+            if each is folder:
+                found.update(way)
+        return found
 
     def move(self, inode: Inode, parent: Inode, name: str) -> None:
         """Rename an entry, and with it all below; the kernel keeps their numbers. A previous entry of that name is left without one."""

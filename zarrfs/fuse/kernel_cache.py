@@ -64,6 +64,12 @@ class KernelCache:
             if inode is None or inode.parent is None or (inode.node is not None and isinstance(inode.node, Directory) != is_folder):
                 continue
             self.names_changed = True
+            if is_folder:
+                # The kernel keeps names in use, and with them, after their last close, the folder under its old name. As long as it does,
+                # it looks up the new name in vain (ESTALE) while another rename is in progress.
+                for each in self._inodes.with_open_below(inode):
+                    if each.parent is not None and not each.nameless:
+                        self._notifier.entry(each.parent.ino, each.name)
             self._notifier.entry(inode.parent.ino, inode.name)
             if (replaced := self._inodes.find(new)) is not None and replaced.parent is not None:
                 self._notifier.entry(replaced.parent.ino, replaced.name)
