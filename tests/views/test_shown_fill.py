@@ -17,7 +17,7 @@ from tests.support.trees import listing, names, read, tree_over, walk, write
 from tests.support.zarr_python import written
 from zarrfs.errors import ContentInvalid, NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import Directory
+from zarrfs.vfs.node import Directory, File
 
 zarr = pytest.importorskip("zarr")
 
@@ -250,6 +250,23 @@ async def test_the_fill_value_of_an_array_is_changed_without_its_missing_chunks(
         await s.write("a/.zarray", document | {"fill_value": 4.0, "shape": [8]})
         assert v3(await contents(store)) == (7.0, "AAAAAAAAEEA=")
         assert (await s.json("a/.zarray"))["shape"] == [8]
+
+
+@trio_test
+async def test_missing_chunks_are_listed_as_soon_as_another_fill_value_is_written() -> None:
+    store = MemoryStore()
+    await array_in(store, 7, {"_FillValue": 7})
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        document = await s.json("a/.zarray")
+        in_use = await walk(tree, "chunks/a/1")
+        assert await names(tree, "chunks/a") == {".zarray", ".zattrs", "1"}
+        await s.write("a/.zarray", document | {"fill_value": 9.0})
+        assert await names(tree, "chunks/a") == {".zarray", ".zattrs", "0", "1", "2"}
+        assert np.frombuffer(await read(tree, "chunks/a/0"), "<f4").tolist() == [7, 7]
+        await s.write("a/.zarray", document)
+        assert await names(tree, "chunks/a") == {".zarray", ".zattrs", "1"}
+        assert isinstance(in_use, File)
 
 
 @REFUSED

@@ -56,6 +56,15 @@ class LiveArray(LiveNode):
             opened.reader.earlier.update(self._readers)
             self._readers.add(opened.reader)
 
+    def resized(self, metadata: ArrayMetadata) -> None:
+        """Its documents give its chunks another layout: what is open is of the old one."""
+        if (opened := self.opened) is not None:
+            opened.superseded = True
+            opened.reader.discard()
+        self.layouts += 1
+        self.opened = None
+        self.metadata = metadata
+
     def anchor_in(self, store: Store, *, is_changing: bool) -> None:
         """Hold its folder, if it is not held and its document there is the one that was read. ``is_changing``: this mount moves it."""
         held = self.anchor

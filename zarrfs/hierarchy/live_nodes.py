@@ -17,6 +17,7 @@ from zarrfs import fences
 from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.live_node import LiveNode, unfenced
 from zarrfs.errors import NameInvalid, NodeInDoubt
+from zarrfs.hierarchy.known_nodes import without_large_attributes
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray, Said
 from zarrfs.hierarchy.moves import relocated
 from zarrfs.hierarchy.path_index import PathIndex
@@ -223,12 +224,11 @@ class LiveNodes:
             if live.is_misplaced or live.chunk_prefix != node.chunk_prefix or not is_resized(live.metadata, node.metadata):
                 self._end(live, "was replaced by another array")
                 return None
-            if opened is not None:
-                opened.superseded = True
-                opened.reader.discard()
-            live.layouts += 1
-            live.opened = opened = None
-            live.metadata = node.metadata
+            live.resized(node.metadata)
+            opened = None
+        elif opened is not None:
+            # Other attributes: what is shown of missing chunks depends on one of them.
+            opened.array.node = without_large_attributes(node)
         self.say(live, said)
         return opened if live.why_gone is None else None
 
