@@ -390,11 +390,11 @@ async def test_a_short_file_leaves_nothing_behind(cut: int, limit: str) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"GARBAGE" * 20, "no .npy file"),
+        (b"GARBAGE" * 20, "not an .npy file"),
         (npy(np.array([None, 1], object), allow_pickle=True), "pickle"),
         (b"\x93NUMPY\x03\x00" + bytes(200), "version 3.0"),
-        (b"\x93NUMPY\x02\x00\xff\xff\xff\x7f" + bytes(200), "longer"),
-        (b"\x93NUMPY\x01\x00\x20\x00" + b"__import__('os').getcwd()".ljust(31) + b"\n", "cannot be read"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\x7f" + bytes(200), "exceeds the limit"),
+        (b"\x93NUMPY\x01\x00\x20\x00" + b"__import__('os').getcwd()".ljust(31) + b"\n", "cannot be parsed"),
         (npy(np.arange(3)) + b"x", "not more"),
     ],
 )

@@ -1,7 +1,7 @@
-"""What a whole-array file is: literal bytes, and elements of an array in C order, little-endian.
+"""Whole-array file formats: literal bytes, and the elements of an array in C order, little-endian.
 
-The literal bytes come from the format's own library, which writes a header or a sparse file without the data. One file a container
-format; its module constant ``PLUGIN`` is an instance.
+The library of the format writes the literal bytes: a header, or a sparse file without the data. Each container format has a file of
+its own; its module constant ``PLUGIN`` is an instance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """``nbytes`` bytes at ``offset`` of the file: the array's elements in C order, little-endian, from byte ``start`` of them on."""
+    """The array's elements in C order, little-endian, from byte ``start`` on: ``nbytes`` bytes at ``offset`` of the file."""
 
     offset: int
     nbytes: int
@@ -42,7 +42,7 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """A file's extents, in order and without gaps; ``size`` is the file's size in bytes."""
+    """The extents of a file, in order and without gaps; ``size`` is the file's size in bytes."""
 
     extents: tuple[Literal | Elements, ...]
     size: int = field(init=False)
@@ -51,7 +51,7 @@ class FileLayout:
         object.__setattr__(self, "size", sum(extent.nbytes for extent in self.extents))
 
     def parts(self, offset: int, size: int) -> Iterator[tuple[Literal | Elements, int, int]]:
-        """What ``size`` bytes from ``offset`` of the file are: extents, with the first byte and the number of bytes of each."""
+        """Yield the extents within ``size`` bytes from ``offset`` of the file, each with its first byte and byte count."""
         for extent in self.extents:
             begin, end = max(offset, extent.offset), min(offset + size, extent.offset + extent.nbytes)
             if begin < end:
@@ -60,8 +60,10 @@ class FileLayout:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the first ``nbytes`` bytes of a file that somebody else wrote say: its elements follow, ``shape`` of ``dtype`` (of any byte
-    order), in C order, or in Fortran order where ``fortran_order``."""
+    """Header of a file from another program: its first ``nbytes`` bytes.
+
+    The elements follow, of ``shape`` and ``dtype`` (either byte order), in C order, or in Fortran order if ``fortran_order``.
+    """
 
     nbytes: int
     shape: Shape
@@ -70,26 +72,26 @@ class Head:
 
 
 class Container(abc.ABC):
-    """A whole-array file format. ``name`` is the view's folder, ``suffix`` what is appended to an array's name."""
+    """A whole-array file format. ``name`` is the view's folder; ``suffix`` is appended to an array's name."""
 
     name: ClassVar[str]
     suffix: ClassVar[str]
     writable: ClassVar[bool] = False
-    """Whether files of this format can be taken back: `read_head` understands them."""
+    """True if files of this format can be written: `read_head` parses them."""
     example: ClassVar[tuple[str, str] | None] = None
-    """A command to try in the root of a mount, for README.txt, and what it shows."""
+    """A command to try in the root of a mount, for README.txt, and a description of its output."""
 
     @abc.abstractmethod
     def layout(self, metadata: ArrayMetadata) -> FileLayout:
-        """The file for an array. Raises `NotRepresentable` with the reason when the format has no words for it."""
+        """Return the layout of an array's file. Raises `NotRepresentable` with the reason if the format cannot hold it."""
 
     def read_head(self, data: bytes) -> Head | None:
-        """What a file that begins with ``data`` holds; None while more bytes are needed to tell. Raises `ContentInvalid`."""
+        """Return the header of a file that begins with ``data``; None if it is incomplete. Raises `ContentInvalid`."""
         raise NotPermitted(f"files in {self.name}/ cannot be written")
 
 
 def check_plugin(offered: object) -> None:
-    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    """Raise TypeError unless ``offered``, which any distribution may provide, is a usable plug-in of this package."""
     if not isinstance(offered, Container):
         raise TypeError(f"a {type(offered).__name__} is no Container")
     name, suffix = getattr(offered, "name", None), getattr(offered, "suffix", None)

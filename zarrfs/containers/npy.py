@@ -1,7 +1,7 @@
 """``.npy``: NumPy's own format for one array.
 
-Source: numpy.lib.format (NEP 1). Always C order and little-endian; NumPy writes the header, so its version and padding are NumPy's.
-Types that NumPy lacks (bfloat16, float8, int4) are void of the same width.
+Source: numpy.lib.format (NEP 1). Files are in C order and little-endian; NumPy writes the header and decides on its version and
+padding. Types that NumPy lacks (bfloat16, float8, int4) are void of the same width.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from zarrfs.errors import ContentInvalid, NotRepresentable
 from zarrfs.model.data_type import require_plain
 from zarrfs.model.metadata import ArrayMetadata
 
-# The length of the header follows the magic string and the version: bytes of the length itself, by major version.
+# The header length follows the magic string and the version; its own width in bytes depends on the major version.
 _PREFIX_NBYTES = len(np.lib.format.MAGIC_PREFIX) + 2
 _LENGTH_NBYTES = {1: 2, 2: 4}
-# Of a header. NumPy's own is 10,000; a structured type with a thousand fields needs more.
+# Limit of a header. NumPy's own is 10,000; a structured type with a thousand fields needs more.
 _MAX_NBYTES = 64 * 1024
-# The suffix of integers that Python 2 wrote, as in (3L, 4L); strings are passed over.
+# The suffix of integers that Python 2 wrote, as in (3L, 4L); strings are skipped.
 _LONG = re.compile(r"""('[^']*'|"[^"]*")|(?<=\d)L\b""")
 
 
 class Npy(Container):
-    """See the module's text. Headers of versions 1.0 and 2.0 are taken back, C and Fortran order, either byte order."""
+    """See the module's text. Reads headers of versions 1.0 and 2.0, C and Fortran order, either byte order."""
 
     name = "npy"
     example = ('python3 -c \'import numpy; print(numpy.load("npy/NAME.npy", mmap_mode="r").shape)\'', "an array, without Zarr")
@@ -46,11 +46,11 @@ class Npy(Container):
         try:
             np.lib.format.write_array_header_1_0(header, content)
         except ValueError:
-            # A structured type too long for version 1.0's 16-bit header length.
+            # A structured type may exceed the 16-bit header length of version 1.0.
             try:
                 np.lib.format.write_array_header_2_0(header, content)
             except (ValueError, UnicodeEncodeError) as error:
-                raise NotRepresentable(f"an .npy file cannot say {metadata.data_type.name}: {error}") from error
+                raise NotRepresentable(f"an .npy file cannot represent {metadata.data_type.name}: {error}") from error
         literal = Literal(0, header.getvalue())
         if metadata.nbytes == 0:
             return FileLayout((literal,))
@@ -59,18 +59,18 @@ class Npy(Container):
     def read_head(self, data: bytes) -> Head | None:
         prefix = data[:_PREFIX_NBYTES]
         if not np.lib.format.MAGIC_PREFIX.startswith(prefix[: len(np.lib.format.MAGIC_PREFIX)]):
-            raise ContentInvalid("this is no .npy file: it does not begin with \\x93NUMPY")
+            raise ContentInvalid("not an .npy file: it does not begin with \\x93NUMPY")
         if len(prefix) < _PREFIX_NBYTES:
             return None
         major, minor = prefix[-2:]
         if major not in _LENGTH_NBYTES or minor != 0:
-            raise ContentInvalid(f"an .npy file of version {major}.{minor} cannot be taken: 1.0 and 2.0 can")
+            raise ContentInvalid(f".npy version {major}.{minor} is not supported; 1.0 and 2.0 are")
         begin = _PREFIX_NBYTES + _LENGTH_NBYTES[major]
         if len(data) < begin:
             return None
         nbytes = begin + int.from_bytes(data[_PREFIX_NBYTES:begin], "little")
         if nbytes > _MAX_NBYTES:
-            raise ContentInvalid(f"a header of {nbytes} bytes is longer than zarrfs reads ({_MAX_NBYTES})")
+            raise ContentInvalid(f".npy header of {nbytes} bytes exceeds the limit of {_MAX_NBYTES}")
         if len(data) < nbytes:
             return None
         read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
@@ -79,18 +79,18 @@ class Npy(Container):
             file = io.BytesIO(len(header).to_bytes(_LENGTH_NBYTES[major], "little") + header)
             shape, fortran_order, dtype = read(file, max_header_size=_MAX_NBYTES)
         except Exception as error:
-            raise ContentInvalid(f"the header of the .npy file cannot be read: {error}") from error
+            raise ContentInvalid(f".npy header cannot be parsed: {error}") from error
         if dtype.hasobject:
-            raise ContentInvalid("an .npy file of Python objects is a pickle, which is not read")
+            raise ContentInvalid(".npy file of Python objects is a pickle, which is not supported")
         if any(extent < 0 for extent in shape) or math.prod(shape) * dtype.itemsize > 2**62:
-            raise ContentInvalid(f"no array has the shape {shape}")
+            raise ContentInvalid(f".npy header: invalid shape {shape}")
         return Head(nbytes, tuple(int(extent) for extent in shape), dtype, bool(fortran_order))
 
 
 def _of_python_3(header: bytes) -> bytes:
-    """``header``, which is a literal of Python 3 afterwards. Raises SyntaxError, ValueError and what else parsing may raise.
+    """Return ``header`` as a literal of Python 3. Raises SyntaxError, ValueError and any other exception of parsing.
 
-    NumPy hands any other header to `tokenize`, which needs time by the square of its length: minutes for one of 64 KiB.
+    NumPy passes any other header to `tokenize`, whose time is quadratic in its length: minutes for 64 KiB.
     """
     text = header.decode("latin1")
     try:
