@@ -318,7 +318,7 @@ async def test_parts_of_a_chunk_in_a_shard_that_never_rests_are_not_had(monkeypa
         assert stat is not None
         assert await chunks.get_parts((3,), [ByteRange(), ByteRange(0, 0)], stat.generation) == [b"3", b""]
         store.times = 1
-        with pytest.raises(GenerationMismatch, match=r"chunk \(1,\) of 'a/c/0': value changed"):
+        with pytest.raises(GenerationMismatch, match=r"chunk \(1,\) of 'a/c/0' was changed concurrently"):
             await chunks.get_parts((1,), [ByteRange()], stat.generation)
 
 

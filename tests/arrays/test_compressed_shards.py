@@ -54,7 +54,7 @@ async def test_a_part_of_an_encoded_shard_of_another_generation_is_not_given() -
     assert stat is not None
     assert await shards.get_parts((0,), [ByteRange(0, 2)], stat.generation) == [b"01"]
     for coords, generation in (((0,), "another"), ((7,), stat.generation)):
-        with pytest.raises(GenerationMismatch, match=f"'a/c/{coords[0]}': value changed"):
+        with pytest.raises(GenerationMismatch, match=f"'a/c/{coords[0]}' was changed concurrently"):
             await shards.get_parts(coords, [ByteRange(0, 2)], generation)
 
 

@@ -100,7 +100,7 @@ class CompressedShards(ChunkStore):
     async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
         whole = await self._whole(coords)
         if whole is None or whole[1].generation != generation:
-            raise GenerationMismatch(f"{self.keys(coords)[0]!r}: value changed", key=self.keys(coords)[0])
+            raise GenerationMismatch(f"{self.keys(coords)[0]!r} was changed concurrently", key=self.keys(coords)[0])
         return [_part(whole[0], each) for each in byte_ranges]
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:

@@ -58,7 +58,9 @@ class DelayedChunks(ChunkStore):
         if written is None:
             return await self._chunks.get_parts(coords, byte_ranges, generation)
         if written.data is None or written.generation != generation:
-            raise GenerationMismatch(f"chunk {coords} in {self.keys(coords)[0]!r}: value changed", key=self.keys(coords)[0])
+            raise GenerationMismatch(
+                f"chunk {coords} in {self.keys(coords)[0]!r} was changed concurrently", key=self.keys(coords)[0]
+            )
         return [_part(written.data, each) for each in byte_ranges]
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:

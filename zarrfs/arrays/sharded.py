@@ -106,7 +106,9 @@ class ShardedChunks(ChunkStore):
                 known = None
                 continue
             if known is None or stat is None or stat.generation != generation:
-                raise GenerationMismatch(f"chunk {coords} of {self.keys(coords)[0]!r}: value changed", key=self.keys(coords)[0])
+                raise GenerationMismatch(
+                    f"chunk {coords} of {self.keys(coords)[0]!r} was changed concurrently", key=self.keys(coords)[0]
+                )
             found = known.find(place)
             assert found is not None
             try:
