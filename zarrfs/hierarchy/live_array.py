@@ -57,7 +57,7 @@ class LiveArray(LiveNode):
             self._readers.add(opened.reader)
 
     def resized(self, metadata: ArrayMetadata) -> None:
-        """Its documents give its chunks another layout: what is open is of the old one."""
+        """Record a change of its shape: what is open has the old layout."""
         if (opened := self.opened) is not None:
             opened.superseded = True
             opened.reader.discard()
