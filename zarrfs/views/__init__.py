@@ -1,1 +1,1 @@
-"""Views: ways to show a store as a tree of files. One file or folder a view; see `zarrfs.views.base`."""
+"""Views: presentations of a store as a tree of files. One file or folder for each view; see `zarrfs.views.base`."""

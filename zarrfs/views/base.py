@@ -1,6 +1,6 @@
-"""What a view is: a tree of files over a store or its hierarchy, and the names that a change in the store concerns.
+"""Interface of a view: a tree of files over a store or its hierarchy, and the entries that a change in the store affects.
 
-One file or folder a view. Its constant ``PLUGIN`` is a `ViewPlugin` (or several).
+Each view has a file or folder of its own. Its constant ``PLUGIN`` is a `ViewPlugin` (or several).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class ViewContext:
-    """What a view is made of. ``store_name``: the last part of the store's path, for files named after a root array.
+    """Components of a mount that a view uses.
 
-    ``fill``: chunks that are not stored read as fill value in views that else hide them. ``made_prefixes``: empty folders, where the
-    store has no such thing. ``mounted_ns``: the time that stands in for times that are not known. ``resize_erases``: a smaller shape
-    erases the chunks outside of it. ``new_arrays``: what new arrays are stored as. ``start_soon``: begins a task of the mount.
-    ``temporaries``: files that exist in this mount only. ``temporary_names``: their names, in views that cannot hold every name.
-    ``times``: those that the store does not keep. ``node_attributes``: the extended attributes of nodes. ``told()``: whether every change
-    of the store is told now.
+    ``store_name``: the last part of the store's path, for files named after a root array. ``fill``: missing chunks read as fill
+    value in views that otherwise hide them. ``made_prefixes``: empty folders, if the store cannot represent them. ``mounted_ns``:
+    replaces unknown times. ``resize_erases``: a smaller shape erases the chunks outside it. ``new_arrays``: the format of new
+    arrays. ``start_soon``: starts a task of the mount. ``temporaries``: files that exist in this mount only. ``temporary_names``:
+    their names, in views with restricted names. ``times``: times that the store does not keep. ``node_attributes``: the extended
+    attributes of nodes. ``told()``: True if the store currently reports every change.
     """
 
     store: Store
@@ -65,10 +65,10 @@ class ViewContext:
         self.temporaries = Temporaries(self.staging)
 
     def follow_names(self, old: str, new: str) -> None:
-        """What is in this mount only and has an ident that begins with ``old`` has one that begins with ``new`` now."""
+        """Move the idents with the prefix ``old``, of everything that exists in this mount only, to the prefix ``new``."""
 
         def followed(content: Content) -> Content:
-            # The very same: what is staged is published through it.
+            # Keep the object: staged bytes are published through it.
             if isinstance(content, TemporaryContent):
                 content.ident = new + content.ident[len(old) :]
             return content
@@ -78,46 +78,48 @@ class ViewContext:
         self.times.move(old, new)
 
     def lose_names(self, prefix: str) -> None:
-        """The folder whose idents begin so is gone: nothing that is staged in it is published any more."""
+        """Mark the folder with this prefix of idents as gone: files staged in it are no longer published."""
         self.staging.lost_below(prefix)
         self.temporaries.remove_below(prefix)
         self.times.forget_below(prefix)
 
     def may_write(self, node: HierarchyNode) -> bool:
-        """Whether anything can be written to ``node``."""
+        """Return True if anything can be written to ``node``."""
         return self.store.capabilities.write and node.dialect not in read_only_dialects()
 
     async def folder_mtime_ns(self, path: NodePath) -> int | None:
-        """When names in the folder of the node at ``path`` last changed, as the store has it."""
+        """Return the time at which names in the folder of the node at ``path`` last changed, according to the store."""
         return await self.store.prefix_mtime_ns(self.hierarchy.folder_of(path))
 
     async def sync_node(self, path: NodePath) -> None:
-        """fsync(2) of the folder of a node: what was written to chunks in it waits no longer, wherever their keys lie."""
+        """Run fsync(2) of the folder of a node: publish the queued chunks in it, wherever their keys are, and sync the store."""
         await self.hierarchy.queued.publish(path)
         await self.store.sync([self.hierarchy.folder_of(path)])
 
     async def flush_queued(self, place: Key | Prefix) -> None:
-        """Store what was written to chunks and waits for this key, or for those below this prefix, for who looks at them there. Where it
-        cannot be stored (a shard may be broken, and about to be replaced) it goes on waiting."""
+        """Publish the chunks queued for this key, or below this prefix, for a reader of the stored values.
+
+        If they cannot be stored (a shard may be broken, and about to be replaced) they stay queued.
+        """
         if not self.hierarchy.queued:
             return
         try:
             await self.hierarchy.queued.publish(place)
         except ZarrfsError as error:
-            log.warning("%r is shown without the chunks that wait for it: %s", place, error)
+            log.warning("%r: queued chunks not stored, shown without them: %s", place, error)
 
     @property
     def writable(self) -> bool:
-        """Whether anything can be written."""
+        """True if anything can be written."""
         return self.store.capabilities.write
 
 
 NamedEntry = tuple[tuple[str, ...], bool]
-"""Names from a view's root down, and whether it is a folder."""
+"""Names from a view's root down, and True for a folder."""
 
 
 def path_of(place: Prefix) -> NodePath | None:
-    """The node whose folder this is where each lies in one of its name; None where none can."""
+    """Return the node whose folder is ``place`` in layouts with one folder per node; None if no node can have this folder."""
     try:
         return NodePath(f"/{place[:-1]}")
     except NameInvalid:
@@ -126,8 +128,10 @@ def path_of(place: Prefix) -> NodePath | None:
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """An entry of a view that a change concerns: ``names`` from the view's root down. ``gone``: it may have lost its name;
-    ``content``: what it holds may be another."""
+    """An entry of a view that a change affects.
+
+    ``names``: from the view's root down. ``gone``: it may have lost its name. ``content``: its content may have changed.
+    """
 
     names: tuple[str, ...]
     gone: bool = False
@@ -135,41 +139,48 @@ class Affected:
 
 
 class View(abc.ABC):
-    """One view of one mount."""
+    """A view of a mount."""
 
     @abc.abstractmethod
     def root(self) -> Directory:
-        """The view's top folder."""
+        """Return the view's top folder."""
 
     @abc.abstractmethod
     def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
-        """Entries that ``change`` concerns, where ``nodes`` is what it means for the hierarchy. Called between two awaits."""
+        """Return the entries that ``change``, with its effects ``nodes`` on the hierarchy, affects. Called between two awaits."""
 
     def follow(self, old: Prefix, new: Prefix) -> None:
-        """Everything below ``old`` lies below ``new`` now, by whatever view: what the view keeps by name has other names. Called between
-        two awaits, before `affected`."""
+        """Update everything that the view indexes by name after a move of ``old`` to ``new`` through any view.
+
+        Called between two awaits, before `affected`.
+        """
 
     def lost(self, place: Prefix) -> Iterable[NamedEntry]:
-        """The node whose folder is ``place`` is gone, and all below it, by whatever view: so is what the view keeps by name there. The
-        entries that it had. Called between two awaits."""
+        """Discard everything that the view indexes by name below ``place``, the folder of a node that is gone through any view.
+
+        Returns the entries that it had. Called between two awaits.
+        """
         return ()
 
     def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
-        """The entries that stand for what lies there, as far as any do."""
+        """Return the entries that represent ``place``, if any."""
         return ()
 
     def left(self) -> Iterable[tuple[str, bool]]:
-        """Files that somebody wrote and that are in this mount only, gone when it ends: their idents, and whether they waited for a
-        document that did not come."""
+        """Return the idents of written files that exist in this mount only, and are lost when it ends.
+
+        Each comes with True if it waited for a document that was never written.
+        """
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class ViewPlugin:
-    """A kind of view: ``name`` is its folder, ``about`` one line for README.txt. ``by_default``: shown unless asked otherwise.
+    """A kind of view.
 
-    ``order``: folders are listed, and told of, in the order of these numbers, then of names. ``example``: a command to try in README.txt,
-    and what it shows. ``notes``: further lines of README.txt.
+    ``name`` is its folder; ``about`` one line for README.txt. ``by_default``: mounted without an option. ``order``: sort key of
+    folders in listings and in README.txt, before the name. ``example``: a command to try, for README.txt, and a description of its
+    output. ``notes``: further lines of README.txt.
     """
 
     name: str
@@ -182,7 +193,7 @@ class ViewPlugin:
 
 
 def check_plugin(offered: object) -> None:
-    """Raise TypeError for what is no plug-in of this package, or none that can be used: another distribution may offer anything."""
+    """Raise TypeError unless ``offered``, which any distribution may provide, is a usable plug-in of this package."""
     if not isinstance(offered, ViewPlugin):
         raise TypeError(f"a {type(offered).__name__} is no ViewPlugin")
     if not isinstance(offered.name, str) or offered.name in ("", ".", "..") or "/" in offered.name:

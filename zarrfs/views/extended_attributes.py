@@ -1,8 +1,7 @@
-"""What an array or a group is, as extended attributes ``user.zarr.*`` of its folder and files: in the words of the final Zarr v3, as
-``zarrfs info --json`` tells it, whatever the dialect and the view.
+"""Extended attributes ``user.zarr.*`` of the folder and the files of an array or a group.
 
-They are made from the metadata that the hierarchy knows anyway: nothing is read from the store for them. A text is told as it is,
-everything else as JSON::
+They have the names and values of final Zarr v3, as in the output of ``zarrfs info --json``, for every dialect and view. Their
+source is the cached metadata of the hierarchy: they need no read of the store. Strings appear as they are, other values as JSON::
 
     user.zarr.shape="[12,36,72]"   user.zarr.data_type="float32"   user.zarr.codecs="[{\\"name\\":\\"bytes\\",...}]"
 """
@@ -24,20 +23,22 @@ from zarrfs.vfs.extended_attributes import MAX_NBYTES, ExtendedAttributes, attri
 PREFIX = "user.zarr."
 
 BECOMING = ExtendedAttributes(forgets=PREFIX)
-"""Of what is in this mount only, until it becomes a node, a chunk or an array: rsync -X sets them before it gives a file its name."""
+"""Attributes of an entry in this mount only, until it becomes a node or a chunk: rsync -X sets them before the rename."""
 
 _REMEMBERED = 64
 
 
 class NodeAttributes:
-    """The extended attributes of nodes. Those of the nodes that were asked for last are kept: who lists a folder with its attributes
-    asks for each file in it."""
+    """The extended attributes of nodes.
+
+    Those of the most recently requested nodes are cached: a listing with attributes requests them for each file in a folder.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[NodePath, tuple[Node, bool, ExtendedAttributes]] = OrderedDict()
 
     def of(self, node: Node | None, *, forgets: bool = False) -> ExtendedAttributes:
-        """Those of ``node``; of None, where there is no node yet, `BECOMING`. ``forgets``: it may still become another one."""
+        """Return those of ``node``; `BECOMING` for None, a node that does not exist yet. ``forgets``: it may still become another."""
         if node is None:
             return BECOMING
         known = self._known.pop(node.path, None)
@@ -51,13 +52,13 @@ class NodeAttributes:
 
 
 def described(node: Node, *, forgets: bool = False) -> ExtendedAttributes:
-    """The extended attributes of ``node``; of one that cannot be shown nothing is known but its dialect."""
+    """Return the extended attributes of ``node``; of an unsupported node, only its dialect."""
     values = ((PREFIX + name, _text(value)) for name, value in _values(node) if value is not None)
     return attributes_of(values, forgets=PREFIX if forgets else None)
 
 
 def _values(node: Node) -> Iterator[tuple[str, Any]]:
-    """Those first that are short whatever a document holds, and that tell most."""
+    """Yield names and values: first those that are always short, and most useful."""
     yield "dialect", node.dialect or None
     match node:
         case ArrayNode():
@@ -80,6 +81,6 @@ def _text(value: Any) -> bytes:
 
 def _attributes(node: ArrayNode | GroupNode) -> Any:
     if are_large(node.attributes) and nbytes_of(node.attributes) > 2 * MAX_NBYTES:
-        # Too large for an extended attribute in any case: not worth formatting at each write(2), before which the kernel asks.
+        # To skip the formatting of a value that is too large anyway: the kernel requests attributes before each write(2).
         return " " * (MAX_NBYTES + 1)
     return {name: each if isinstance(each, Unparsed) else metadata_values.plain(each) for name, each in node.attributes.items()}

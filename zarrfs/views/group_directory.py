@@ -1,4 +1,4 @@
-"""What the views of the hierarchy share: groups as folders, and names for what is made beside real nodes."""
+"""Shared parts of the hierarchy's views: groups as folders, and names of generated entries beside real nodes."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from zarrfs.views.extended_attributes import described
 
 UNSUPPORTED_SUFFIX = ".unsupported.txt"
 
-# Children that are made entries without a pause: each takes up to 200 microseconds.
+# Children processed without a checkpoint: each takes up to 200 microseconds.
 _AT_ONCE = 32
-# For the number of a name that had to give way.
+# Room for the number that resolves a name conflict.
 _RESERVED_NBYTES = 6
 _NUMBER = re.compile(r"~[1-9][0-9]{0,18}\Z")
 
 
 def node_ident(view: str, path: NodePath, name: str) -> str:
-    """`File.ident` of the entry ``name`` of the folder of a node; with an empty name, what those of all entries begin with."""
+    """Return `File.ident` of the entry ``name`` in a node's folder; for an empty name, the common prefix of all its entries."""
     return "/".join((view, *(names.name_of(part) for part in path[1:].split("/") if part), name))
 
 
 def child_path(path: NodePath, name: str) -> NodePath:
-    """The node whose folder in that of ``path`` is called ``name``. Raises `NameInvalid` where there can be none."""
+    """Return the path of the node with the folder ``name`` in that of ``path``. Raises `NameInvalid` for an invalid name."""
     part = names.part_of(name)
     if not part or "/" in part:
         raise NameInvalid(f"{name!r} cannot name a node", key=name)
@@ -45,17 +45,16 @@ def child_path(path: NodePath, name: str) -> NodePath:
 
 
 def made_name(stem: str, suffix: str) -> str:
-    """What is called ``stem`` + ``suffix``, as far as no real node and no other made name is in the way."""
+    """Return ``stem`` + ``suffix`` as an entry name, shortened if too long; `GroupChildren` resolves conflicts."""
     if len(os.fsencode(stem + suffix)) > names.MAX_NBYTES - _RESERVED_NBYTES:
         stem = names.digest_of(stem)
     return stem + suffix
 
 
 class Child:
-    """A child of a group as a view shows it: a folder or a file, made when it is looked up.
+    """A child of a group as a view shows it: a folder or a file, created at lookup.
 
-    ``suffix`` is what the view appended to the node's name to make ``name``. The other members are what a listing tells without opening
-    it, as in `zarrfs.vfs.node.Entry`.
+    ``name`` is the node's name and the view's ``suffix``. The other members are those of a listing, as in `zarrfs.vfs.node.Entry`.
     """
 
     __slots__ = ("is_directory", "make", "mtime_ns", "name", "size", "suffix", "writable")
@@ -85,7 +84,7 @@ class Child:
 
 
 def unsupported_child(view: str, name: str, node: UnsupportedNode, mtime_ns: int | None) -> Child:
-    """The entry for a node that cannot be shown: a file that tells why."""
+    """Return the entry of a node that cannot be shown: a file with the reason."""
     reason = f"{printable(node.reason)}\n".encode()
     ident = f"{view}{node.path}{UNSUPPORTED_SUFFIX}"
     return Child(
@@ -99,11 +98,11 @@ def unsupported_child(view: str, name: str, node: UnsupportedNode, mtime_ns: int
 
 
 class GroupChildren:
-    """What is in the folder of a group: what ``show`` makes of each child."""
+    """The entries of a group's folder: the result of ``show`` for each child."""
 
     view: str
     suffixes: tuple[str, ...] = (UNSUPPORTED_SUFFIX,)
-    """What `show` appends to names."""
+    """The suffixes that `show` appends to names."""
 
     def __init__(self, context: ViewContext, path: NodePath) -> None:
         self.context = context
@@ -140,19 +139,19 @@ class GroupChildren:
                 yield (await self._free(shown, documents, siblings)).entry
 
     async def documents(self) -> Sequence[Child]:
-        """Files that stand for the group itself."""
+        """Return the files that represent the group itself."""
         return ()
 
     async def show(self, name: str, node: HierarchyNode) -> Child:
-        """The entry for the child ``node``, called ``name`` where it is a folder, ``name`` and a suffix where it is a file."""
+        """Return the entry of the child ``node``: ``name`` for a folder, ``name`` and a suffix for a file."""
         raise NotImplementedError
 
     def show_unsupported(self, name: str, node: UnsupportedNode) -> Child:
-        """The entry for a child that cannot be shown: a file with the reason."""
+        """Return the entry of a child that cannot be shown: a file with the reason."""
         return unsupported_child(self.view, name, node, self.context.mounted_ns)
 
     async def _show(self, name: str, node: HierarchyNode) -> Child:
-        """`show`; a child that it fails on, for whatever reason, does not hide the others."""
+        """Return the result of `show`; a child for which it fails is shown as unsupported and does not hide the others."""
         try:
             return await self.show(name, node)
         except ZarrfsError:
@@ -161,14 +160,14 @@ class GroupChildren:
             return self.show_unsupported(name, unusable(node.path, node.dialect, error))
 
     async def _child_called(self, name: str) -> HierarchyNode | None:
-        """The child whose folder is called ``name``, without listing the others; None for names that are made."""
+        """Return the child whose folder is called ``name``, without listing the others; None for generated names."""
         part = names.part_of(name)
         if not part or "/" in part or part in (".", "..") or names.name_of(part) != name:
             return None
         return await self.context.hierarchy.node(self.path.child(part))
 
     async def _candidates(self, name: str) -> AsyncIterator[tuple[str, HierarchyNode]]:
-        """The children that may be shown as ``name``, each as its own folder would be called: few of them, however many there are."""
+        """Yield the children that may appear as ``name``, each with the name of its folder: few, in a group of any size."""
         stems = [name, *(name.removesuffix(suffix) for suffix in self.suffixes if name.endswith(suffix))]
         for stem in dict.fromkeys((*stems, *(_NUMBER.sub("", stem) for stem in stems))):
             if stem and (node := await self._child_called(stem)) is not None:
@@ -182,8 +181,11 @@ class GroupChildren:
                         yield child, node
 
     async def _free(self, shown: Child, documents: Iterable[Child], siblings: Collection[str] | None = None) -> Child:
-        """``shown``, with a name of its own. Documents keep theirs, then real nodes, then made names; what finds its name taken becomes
-        ``stem~1`` + ``suffix``, or the first number that is free. ``siblings``: the names of all children, where they are known."""
+        """Return ``shown`` with a unique name.
+
+        Documents keep their names, then real nodes, then generated names. A conflicting entry becomes ``stem~1`` + ``suffix``, or
+        gets the first free number. ``siblings``: the names of all children, if known.
+        """
         reserved = {each.name for each in documents}
         stem, suffix = shown.name.removesuffix(shown.suffix), shown.suffix
         for number in itertools.count(1):
@@ -197,7 +199,7 @@ class GroupChildren:
         raise AssertionError
 
     async def _is_shown(self, name: str, suffix: str, siblings: Collection[str] | None) -> bool:
-        """Whether the child whose folder would be called ``name`` is shown with ``suffix``."""
+        """Return True if the child with the folder name ``name`` is shown with ``suffix``."""
         if siblings is not None and names.part_of(name) not in siblings:
             return False
         node = await self._child_called(name)

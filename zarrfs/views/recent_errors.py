@@ -1,4 +1,4 @@
-"""What ``.zarrfs/errors.jsonl`` holds: the last errors of a mount, of which no key and no kind of error displaces all others."""
+"""The content of ``.zarrfs/errors.jsonl``: the last errors of a mount; no key and no kind of error displaces all others."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from zarrfs.printable import printable
 
 MOST = 1000
 OF_A_KEY = 20
-"""Lines of one key, operation and class of error; a later one takes the place of the first."""
+"""Limit of lines with the same key, operation and error class; a later one replaces the first."""
 _LONGEST = 4000
 
 
 class RecentErrors:
-    """At most `MOST` lines of JSON, in the order in which they came.
+    """At most `MOST` lines of JSON, in order of arrival.
 
-    ``message`` is for people, and `printable`; ``key`` is the key as it is. Of a key that has `OF_A_KEY` lines already, the oldest goes,
-    and ``left_out`` of the newest tells how many have gone. Beyond `MOST`, the oldest line of the operation and class that have most.
+    ``message`` is for people, and `printable`; ``key`` is the unmodified key. If a key has `OF_A_KEY` lines already, the oldest is
+    dropped, and ``left_out`` of the newest counts the dropped lines. Beyond `MOST`, the oldest line of the most frequent operation
+    and class is dropped.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,7 @@ class RecentErrors:
         self._count = 0
 
     def add(self, operation: str, error: BaseException) -> None:
-        """One more."""
+        """Append an error."""
         key = error.key if isinstance(error, ZarrfsError) else None
         kind = operation, type(error).__name__
         lines = self._lines.setdefault(kind, deque())
@@ -50,7 +51,7 @@ class RecentErrors:
             del self._gone[next(iter(self._gone))]
 
     def text(self) -> bytes:
-        """The file."""
+        """Return the content of the file."""
         lines = sorted(line for kind in self._lines.values() for line in kind)
         return "".join(text for _, _, text in lines).encode("ascii")
 

@@ -1,4 +1,4 @@
-"""The root of a mount: a folder for each view and README.txt; and what is in ``.zarrfs/``, which is looked up there but not listed."""
+"""The root of a mount: a folder for each view and README.txt; also ``.zarrfs/``, which lookups find and listings omit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTROL = ".zarrfs"
 
 
 class MountRoot(Directory):
-    """The folders of the chosen views, by name; ``plugins`` are what they are of."""
+    """The folders of the chosen views, by name; ``plugins`` are their view plug-ins."""
 
     def __init__(self, views: Mapping[str, Directory], plugins: Sequence[ViewPlugin], mounted_ns: int) -> None:
         self._views = views
@@ -39,7 +39,7 @@ class MountRoot(Directory):
 
 
 class ControlDirectory(Directory):
-    """``.zarrfs/``: files made of what the daemon knows of itself."""
+    """``.zarrfs/``: files generated from the daemon's own state."""
 
     def __init__(self, files: Mapping[str, Make]) -> None:
         self._files = files
@@ -59,7 +59,7 @@ class ControlDirectory(Directory):
 
 def _readme(plugins: Sequence[ViewPlugin]) -> bytes:
     lines = [
-        "This folder is a Zarr store, mounted by zarrfs. Nothing is copied: files are made from the store when they are read.",
+        "This folder is a Zarr store, mounted by zarrfs. Nothing is copied: files are generated from the store when they are read.",
         "",
     ]
     lines += [f"  {plugin.name + '/':<10}{plugin.about}" for plugin in plugins]

@@ -1,7 +1,7 @@
-"""Names of dimensions where a document of Zarr v2 has none: the attribute ``_ARRAY_DIMENSIONS``, by xarray's convention.
+"""Dimension names in documents of Zarr v2, which have none: the attribute ``_ARRAY_DIMENSIONS``, by xarray's convention.
 
-Of an array of a dialect with `Dialect.has_dimension_names` the attribute is made from the names, and names from the attribute. Names of
-which some are null, and an attribute of another form, have no counterpart and stay what they are.
+For arrays of dialects with `Dialect.has_dimension_names` the attribute is derived from the names, and the names from the attribute.
+Names of which some are null, and an attribute of another form, have no counterpart and stay unchanged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ Names = tuple[str | None, ...]
 
 
 def shown_names(node: ArrayNode) -> list[str | None] | None:
-    """Return the attribute that an array is shown with and does not have; None for none. An array without dimensions has an empty list:
-    xarray opens no array without the attribute."""
+    """Return the attribute that the view adds to an array; None for none.
+
+    An array without dimensions gets an empty list: xarray opens no array without the attribute.
+    """
     names = node.metadata.dimension_names
     if DIMENSIONS in node.attributes or not has_names(node.dialect):
         return None
@@ -30,7 +32,7 @@ def shown_names(node: ArrayNode) -> list[str | None] | None:
 
 
 def names_from(attributes: Mapping[str, Any], ndim: int) -> Names | None:
-    """Return the names that the attribute gives to ``ndim`` dimensions; None where it is absent or has another form."""
+    """Return the names that the attribute gives to ``ndim`` dimensions; None if it is absent or has another form."""
     names = attributes.get(DIMENSIONS)
     if not isinstance(names, list) or len(names) != ndim or not all(isinstance(name, str) and name for name in names):
         return None
@@ -39,5 +41,5 @@ def names_from(attributes: Mapping[str, Any], ndim: int) -> Names | None:
 
 @cache
 def has_names(dialect: str) -> bool:
-    """True if documents of the dialect have names of dimensions."""
+    """Return True if documents of the dialect have dimension names."""
     return any(each.name == dialect and each.has_dimension_names for each in registry.plugins("zarrfs.dialects"))

@@ -1,15 +1,17 @@
-"""The fill value that ``chunks/`` shows of an array, and what it means to write one.
+"""The fill value that ``chunks/`` shows for an array, and the effect of writing one.
 
-Readers of Zarr v2 (xarray, GDAL, netCDF-C) take ``fill_value`` for the CF attribute ``_FillValue``: elements that equal it are missing
-data. In final v3 the two are apart: ``fill_value`` is what missing chunks read as, ``_FillValue`` is an attribute. So of a v3 array
+Readers of Zarr v2 (xarray, GDAL, netCDF-C) take ``fill_value`` for the CF attribute ``_FillValue``: elements that equal it are
+missing data. In final v3 the two are separate: ``fill_value`` is what missing chunks read as, ``_FillValue`` is an attribute. A v3
+array appears as follows:
 
-    .zarray fill_value   is _FillValue, else null; "NaN" where the array's own fill value is NaN and there is no _FillValue
-    .zattrs _FillValue   is a plain number for integer and floating-point types (netCDF masks by it), and is left out where .zarray says
-                         it alone: NaN, infinities, and other types
-    missing chunks       can be read, and are listed, where .zarray does not say what they read as
+    .zarray fill_value   is _FillValue, else null; "NaN" if the array's own fill value is NaN and there is no _FillValue
+    .zattrs _FillValue   is a plain number for integer and floating-point types (netCDF masks by it), and is left out if .zarray alone
+                         represents it: NaN, infinities, and other types
+    missing chunks       can be read, and are listed, if .zarray does not give the value that they read as
 
-A ``_FillValue`` that the type cannot hold is shown as it is, beside null. Dialects in whose software ``fill_value`` is both
-(`Dialect.fill_value_marks_missing`) are shown as they are. Written values go the other way; docs/design/024-fill-values.md has the rules.
+A ``_FillValue`` that the type cannot hold is shown unchanged, beside null. Dialects in whose software ``fill_value`` is both
+(`Dialect.fill_value_marks_missing`) are shown unchanged. Writes are converted in the other direction;
+docs/design/024-fill-values.md has the rules.
 """
 
 from __future__ import annotations
@@ -54,19 +56,20 @@ def shown_attributes(node: ArrayNode) -> dict[str, Any]:
 
 
 def says_what_is_missing(node: ArrayNode) -> bool:
-    """True if readers of ``.zarray`` fill missing chunks with the array's own fill value."""
+    """Return True if readers of ``.zarray`` fill missing chunks with the array's own fill value."""
     return not _is_apart(node) or cf.are_equal(node.metadata.data_type, shown_fill(node), node.metadata.fill_bytes)
 
 
 def may_be_unlisted(metadata: ArrayMetadata) -> bool:
-    """True if an array has more chunks than a folder lists where they are missing."""
+    """Return True if an array has more chunks than a folder lists when they are missing."""
     return math.prod(metadata.grid_shape) > LISTED_CHUNKS or metadata.chunks_nbytes > LISTED_NBYTES
 
 
 def attributes_from(node: ArrayNode, written: Mapping[str, Any], ident: str) -> dict[str, Any]:
-    """Return the attributes that ``node`` gets where ``written`` is its ``.zattrs``. Raises `ContentInvalid`.
+    """Return the attributes that a write of ``written`` to ``.zattrs`` gives to ``node``. Raises `ContentInvalid`.
 
-    Without ``_FillValue`` it stays as it is, since ``.zarray`` says it: programs write an empty ``.zattrs`` first.
+    If ``written`` has no ``_FillValue``, the stored one stays, since ``.zarray`` represents it: programs write an empty ``.zattrs``
+    first.
     """
     attributes, data_type = dict(written), node.metadata.data_type
     if not _is_apart(node):
@@ -89,7 +92,7 @@ def attributes_from(node: ArrayNode, written: Mapping[str, Any], ident: str) -> 
 
 
 def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dict[str, Any] | None:
-    """Return the attributes that ``node`` gets where a ``.zarray`` with this fill value is written; None where nothing changes.
+    """Return the attributes that a write of this fill value to ``.zarray`` gives to ``node``; None for no change.
 
     The array's own fill value stays: missing chunks read as before. Raises `ContentInvalid`.
     """
@@ -97,7 +100,7 @@ def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dic
     if cf.are_equal(data_type, shown_fill(node), fill):
         return None
     if not cf.is_read_back(data_type) and fill == node.metadata.fill_bytes:
-        # What a new array was made with, and what a program that made one writes again.
+        # A new array is created with this value, and the creating program writes it again.
         return None
     if not _is_apart(node) or not cf.is_read_back(data_type):
         raise ContentInvalid(f"{ident}: fill_value of an array cannot be changed; its shape can", key=ident)
@@ -112,8 +115,10 @@ def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dic
 def new_attributes(
     dialect: str, data_type: DataType, fill: bytes | None, attributes: Mapping[str, Any], ident: str
 ) -> Mapping[str, Any]:
-    """Return the attributes of a new array whose ``.zarray`` has this fill value. ``attributes``: those that were written before it.
-    Raises `ContentInvalid`."""
+    """Return the attributes of a new array whose ``.zarray`` has this fill value. Raises `ContentInvalid`.
+
+    ``attributes`` are those written before it.
+    """
     if not _are_apart(dialect) or not cf.is_read_back(data_type):
         return attributes
     written = cf.decode(data_type, attributes.get(cf.NAME))
@@ -135,6 +140,6 @@ def _are_apart(dialect: str) -> bool:
 
 def _conflict(ident: str, value: Any) -> ContentInvalid:
     return ContentInvalid(
-        f"{ident}: the attribute {cf.NAME} ({value!r}) and the fill_value of .zarray differ: fill_value decides, write that first",
+        f"{ident}: the attribute {cf.NAME} ({value!r}) and the fill_value of .zarray differ: fill_value takes precedence, write it first",
         key=ident,
     )

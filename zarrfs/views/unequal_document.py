@@ -1,9 +1,9 @@
 """``zarr.json`` in ``chunks/``, in place of ``.zarray`` and ``.zattrs``: for arrays on grids that Zarr v2 cannot represent.
 
-Source: Zarr v3 core, "Array metadata". The document is that of the chunk files beside it: the array's own grid and data type, keys of
-the encoding ``v2`` with ".", and the codec ``bytes``, little-endian (the one codec of elements of variable length). What is written to it
-changes the node as in ``zarr3/`` (`zarrfs.views.zarr3_document`); codecs and keys of new arrays are options of the mount, as for any
-array that is made in ``chunks/``.
+Source: Zarr v3 core, "Array metadata". The document describes the chunk files beside it: the array's own grid and data type, keys
+of the encoding ``v2`` with ".", and the codec ``bytes``, little-endian (for elements of variable length, their only codec). A write
+changes the node as in ``zarr3/`` (`zarrfs.views.zarr3_document`); codecs and keys of new arrays are mount options, as for any array
+created in ``chunks/``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zarrfs.views.zarr3_document import Zarr3Document, new_array
 
 
 def is_unequal(node: ArrayNode | GroupNode) -> bool:
-    """True if ``node`` is an array on a grid that Zarr v2 cannot represent."""
+    """Return True if ``node`` is an array on a grid that Zarr v2 cannot represent."""
     return isinstance(node, ArrayNode) and not isinstance(node.metadata.chunk_grid, RegularGrid)
 
 
@@ -30,7 +30,7 @@ class UnequalDocument(Zarr3Document):
         return decoded_array(node)
 
     async def _change_group(self, node: ArrayNode | GroupNode, written: GroupNode) -> None:
-        raise ContentInvalid(f"{self.ident}: the document of a group is .zgroup here", key=self.ident)
+        raise ContentInvalid(f"{self.ident}: the document of a group in chunks/ is .zgroup", key=self.ident)
 
     async def _change_array(self, node: ArrayNode, written: ArrayNode) -> None:
         self.check_is_of(node)
@@ -42,13 +42,13 @@ class UnequalDocument(Zarr3Document):
         plain = final_codecs(plain_codecs(asked.data_type), asked.data_type)
         if asked.codecs != plain:
             raise ContentInvalid(
-                f"{self.ident}: codecs have to be {plain[0].name!r} alone, little-endian: chunks are decoded here, and codecs of new "
-                "arrays are options of the mount",
+                f"{self.ident}: codecs must be {plain[0].name!r} alone, little-endian: chunks/ shows decoded chunks; codecs of new "
+                "arrays are a mount option",
                 key=self.ident,
             )
         if asked.chunk_key_encoding != DECODED_KEYS:
             raise ContentInvalid(
-                f"{self.ident}: chunk_key_encoding has to be 'v2' with '.': so are the names of chunks here",
+                f"{self.ident}: chunk_key_encoding must be 'v2' with '.', the form of chunk names in chunks/",
                 key=self.ident,
             )
         chains = (options.codecs(layout, asked.data_type),)

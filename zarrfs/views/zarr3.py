@@ -1,17 +1,16 @@
-"""``zarr3/``: the hierarchy as plain final Zarr v3, every array unsharded: one key for each inner chunk.
+"""``zarr3/``: the hierarchy as plain final Zarr v3 without shards: one key for each inner chunk.
 
-A chunk file is the chunk's stored bytes, unchanged, where the final v3 has words for the array's codecs; else the chunk is decoded, and
-its codec is ``bytes`` (C order, little-endian). Keys are the array's own where it is of the final v3, else ``c/1/2``. What is written to
-a chunk has to decode to one, and is stored as it is; a ``zarr.json`` that is written changes the node, whatever its dialect. Folders that
-are made are groups; one that gets the document of an array is an array with the codecs and chunks that it asks for
-(docs/design/009-zarr3.md).
+A chunk file holds the chunk's stored bytes, unchanged, if final v3 can represent the array's codecs. Otherwise the chunk is decoded
+and its codec is ``bytes`` (C order, little-endian). Keys are the array's own for arrays of final v3, else ``c/1/2``. Bytes written
+to a chunk must decode, and are stored unchanged. A write to ``zarr.json`` changes the node, whatever its dialect. A new folder is a
+group; the document of an array turns it into an array with the requested codecs and chunks (docs/design/009-zarr3.md).
 
-Source: Zarr v3 core, version 3.1. The document is that of a plain, unsharded hierarchy: one key for each inner chunk, the codecs those
-of the inner chunks; a group's holds a consolidated copy where the store has one (`zarrfs.views.nodes.shown_copies`). What of a node it
-has no words for stays in the node's own documents.
+Source: Zarr v3 core, version 3.1. The document is that of a plain, unsharded hierarchy: one key for each inner chunk, with the
+codecs of the inner chunks. A group's document holds a consolidated copy if the store has one (`zarrfs.views.nodes.shown_copies`).
+Parts of a node that it cannot represent stay in the node's own documents.
 
-Of a dialect without names of dimensions, those in the attribute ``_ARRAY_DIMENSIONS`` (xarray's convention) are shown as the names that
-they are, and names that somebody gives are stored there.
+In dialects without dimension names, the names in the attribute ``_ARRAY_DIMENSIONS`` (xarray's convention) appear as dimension
+names, and written names are stored there.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Zarr3Format(ViewFormat):
 
 PLUGIN = ViewPlugin(
     "zarr3",
-    "the hierarchy as plain Zarr v3 without shards, chunks as they are encoded, for Zarr v3 readers and writers",
+    "the hierarchy as plain Zarr v3 without shards, chunks encoded as stored, for Zarr v3 readers and writers",
     lambda context: NodeView(Zarr3Format(context)),
     example=("python3 -c 'import zarr; print(zarr.open(\"zarr3\").tree())'", "the hierarchy, with any reader of Zarr v3"),
 )

@@ -1,6 +1,6 @@
-"""An array of any dialect in the words of the final v3, as the views show it: the metadata that its ``zarr.json`` has, and the document.
+"""Arrays of any dialect as final v3: the metadata and the ``zarr.json`` that the views show.
 
-Chunks are shown as they are stored where the final v3 can say the array's codecs, else decoded (`zarr3_array`); or decoded always
+Chunks appear as stored if final v3 can represent the array's codecs, else decoded (`zarr3_array`), or always decoded
 (`decoded_array`). Shards are never shown.
 """
 
@@ -24,12 +24,12 @@ from zarrfs.views.shown_dimensions import DIMENSIONS
 from zarrfs.views.zarr3_fill import shown_attributes
 
 KEYS = chunk_key.default("/")
-"""Keys of chunks where the array's own are not shown."""
+"""Chunk keys of arrays whose own keys are not shown."""
 DECODED_KEYS = chunk_key.v2(".")
-"""Keys of chunks that are decoded always."""
+"""Keys of chunks that are always decoded."""
 
 _LAYOUT = V3.create(Prefix(""))
-# As many as the hierarchy remembers nodes.
+# Matches the number of nodes that the hierarchy caches.
 _REMEMBERED = 50_000
 _LARGE_NBYTES = 8 << 10
 _REMEMBERED_NBYTES = 16 << 20
@@ -37,8 +37,10 @@ _REMEMBERED_NBYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Zarr3Array:
-    """How the view shows an array: the metadata that its document says, and whether its chunks are the stored bytes (else they are
-    decoded)."""
+    """An array as a view shows it: its metadata, and the document with that metadata.
+
+    ``encoded``: chunk files hold the stored bytes; otherwise decoded chunks.
+    """
 
     metadata: ArrayMetadata
     encoded: bool
@@ -47,8 +49,8 @@ class Zarr3Array:
 
 def zarr3_array(node: ArrayNode) -> Zarr3Array:
     """Return ``node`` with its chunks as they are stored, where possible. Raises `NotRepresentable`."""
-    # Other layouts have words for keys that the final v3 lacks, and their programs do not come here. What most v3 programs ask for when
-    # they make an array is shown, so that they can.
+    # Keys of other layouts are hidden: final v3 cannot represent all of them, and their programs do not use this view. The encoding
+    # shown is the one that most v3 programs request for a new array, so that they can create one here.
     keys = node.metadata.chunk_key_encoding if node.dialect == V3.name else KEYS
     try:
         codecs = final_codecs(node.metadata.codecs, node.metadata.data_type)
@@ -63,7 +65,7 @@ def decoded_array(node: ArrayNode) -> Zarr3Array:
 
 
 def dimension_names(node: ArrayNode) -> tuple[str | None, ...] | None:
-    """Return the names of the dimensions; of a dialect without them, those in the attribute. None for none."""
+    """Return the dimension names; in dialects without them, those in the attribute. None if there are none."""
     metadata, names = node.metadata, node.attributes.get(DIMENSIONS)
     if node.dialect == V3.name or metadata.dimension_names is not None:
         return metadata.dimension_names
@@ -73,7 +75,7 @@ def dimension_names(node: ArrayNode) -> tuple[str | None, ...] | None:
 
 
 def is_named(shown: ArrayMetadata) -> bool:
-    """True if all dimensions have names, which CF readers demand."""
+    """Return True if all dimensions have names, which CF readers require."""
     return shown.dimension_names is not None and None not in shown.dimension_names
 
 
@@ -94,19 +96,19 @@ def _shown(node: ArrayNode, codecs: tuple[CodecSpec, ...], keys: ChunkKeyEncodin
     )
     attributes: Mapping[str, Any] = shown_attributes(node, named=is_named(shown))
     if shown.dimension_names is not None and node.dialect != V3.name:
-        # The names say it.
+        # The dimension names replace it.
         attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
     return Zarr3Array(shown, encoded, formatted(replace(node, metadata=shown, attributes=attributes)))
 
 
 class ShownArrays:
-    """What ``show`` returns for arrays, remembered: of each array that was looked at last as it is now."""
+    """Cache of what ``show`` returns for the most recently used arrays."""
 
     def __init__(self, show: Callable[[ArrayNode], Zarr3Array]) -> None:
         self._show = show
         self._shown: OrderedDict[NodePath, tuple[ArrayNode, Zarr3Array]] = OrderedDict()
         self._keys: OrderedDict[NodePath, ChunkKeyEncoding] = OrderedDict()
-        # Bytes of those that are large, the attributes left out.
+        # Bytes of the large entries, without their attributes.
         self._nbytes: OrderedDict[NodePath, int] = OrderedDict()
         self._all_nbytes = 0
 
@@ -120,7 +122,7 @@ class ShownArrays:
         return self._keys.get(path)
 
     def of(self, node: ArrayNode) -> Zarr3Array:
-        """How the chunks of ``node`` are shown. An array that is open may have other attributes by now, which do not matter here."""
+        """Return how the chunks of ``node`` appear. Its attributes may be outdated; they do not affect chunks."""
         known = self._shown.get(node.path)
         if known is not None and (known[0] is node or (known[0].metadata, known[0].dialect) == (node.metadata, node.dialect)):
             return known[1]
@@ -128,7 +130,7 @@ class ShownArrays:
 
     def _look(self, node: ArrayNode) -> Zarr3Array:
         shown = self._show(node)
-        # Of a large document everything else is worth remembering.
+        # A large document is not cached, everything else is.
         large = are_large(node.attributes) or len(shown.document) > _LARGE_NBYTES
         self._forget(node.path)
         self._keys[node.path] = shown.metadata.chunk_key_encoding

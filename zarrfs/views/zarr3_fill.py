@@ -1,23 +1,24 @@
-"""The fill value of layouts that have one for two meanings, as ``zarr3/`` shows it: the mirror of `zarrfs.views.shown_fill`.
+"""The fill value of layouts that use one for two meanings, as ``zarr3/`` shows it: the inverse of `zarrfs.views.shown_fill`.
 
-In Zarr v0 to v2, ``fill_value`` is what missing chunks read as, and readers take it for the CF attribute ``_FillValue`` as well: elements
-that equal it are missing data. In final v3 the two are apart. So of an array whose dimensions have names (no CF reader opens another)
+In Zarr v0 to v2, ``fill_value`` is what missing chunks read as, and readers also take it for the CF attribute ``_FillValue``:
+elements that equal it are missing data. In final v3 the two are separate. An array with named dimensions (no CF reader opens
+another) appears with
 
-    fill_value   what missing chunks read as; of null, what stands for an undefined one (zeros)
-    _FillValue   the stored fill value, in the form that xarray writes in v3; of null, the stored attribute in that form
+    fill_value   what missing chunks read as; for null, the value of an undefined one (zeros)
+    _FillValue   the stored fill value, in the form that xarray writes in v3; for null, the stored attribute in that form
 
-A stored attribute in which readers of v2 find no element is left out: readers of v3 fail on it. What is written goes the other way, with
-F the ``fill_value`` and D the ``_FillValue`` that a document has:
+A stored attribute in which readers of v2 find no element is left out: readers of v3 fail on it. Writes are converted in the other
+direction. With F the ``fill_value`` and D the ``_FillValue`` of a document:
 
-    D is absent            the fill value is F, null where that is zero: then zeros are no missing data
+    D is absent            the fill value is F, or null if F is zero: zeros are then not missing data
     D equals F             the fill value is F
     F is zero, not D       the fill value is null, D is in the attributes
     F is NaN, not D        the fill value is D: a missing chunk is missing data either way
     else                   refused: one value cannot be both
 
-xarray creates an array without attributes and adds them in a second document, so that the last two are edits as well. The attribute is
-stored as a plain number (netCDF masks by it), not at all where it is NaN: NaN is missing data without it. Text and byte strings keep the
-attribute that they have: xarray opens no v3 array with one. docs/design/024-fill-values.md has the evidence.
+xarray creates an array without attributes and adds them in a second document, so the last two are edits as well. The attribute is
+stored as a plain number (netCDF masks by it), and not at all for NaN: NaN is missing data without it. Text and byte strings keep
+their attribute: xarray opens no v3 array with one. docs/design/024-fill-values.md has the evidence.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Attributes = Mapping[str, Any]
 
 
 def shown_attributes(node: ArrayNode, *, named: bool) -> Attributes:
-    """Return the attributes with ``_FillValue`` as readers of v3 understand it. ``named``: whether the dimensions have names."""
+    """Return the attributes with ``_FillValue`` in the form of v3 readers. ``named``: True if the dimensions have names."""
     data_type, fill_value = node.metadata.data_type, node.metadata.fill_value
     if not is_shared(node.dialect) or not cf.is_read_back(data_type):
         return node.attributes
@@ -52,7 +53,7 @@ def shown_attributes(node: ArrayNode, *, named: bool) -> Attributes:
 
 
 def new_fill(ident: str, dialect: str, written: ArrayNode, *, named: bool) -> tuple[bytes | None, Attributes]:
-    """Return the fill value and the attributes of a new array of ``dialect`` that ``written`` asks for. Raises `ContentInvalid`."""
+    """Return the fill value and attributes of a new array of ``dialect`` with the document ``written``. Raises `ContentInvalid`."""
     data_type, own, attributes = written.metadata.data_type, written.metadata.fill_bytes, written.attributes
     if not is_shared(dialect) or not cf.has_form(data_type):
         return own, attributes
@@ -64,8 +65,10 @@ def new_fill(ident: str, dialect: str, written: ArrayNode, *, named: bool) -> tu
 
 
 def changed_fill(ident: str, node: ArrayNode, written: Attributes, *, named: bool) -> tuple[bytes | None, Attributes]:
-    """Return what the fill value of ``node`` becomes (None where it stays), and its attributes, where a document with the attributes
-    ``written`` is written over what the view shows. Raises `ContentInvalid`."""
+    """Return the new fill value of ``node`` (None if unchanged) and its new attributes. Raises `ContentInvalid`.
+
+    ``written``: the attributes of a document that is written over the one that the view shows.
+    """
     data_type, fill_value = node.metadata.data_type, node.metadata.fill_value
     if not is_shared(node.dialect) or not cf.has_form(data_type):
         return None, written
@@ -83,8 +86,10 @@ def changed_fill(ident: str, node: ArrayNode, written: Attributes, *, named: boo
 
 
 def with_shown_fill(node: ArrayNode, written: ArrayNode) -> ArrayNode:
-    """Return ``written`` with the fill value of ``node`` where it has NaN in place of the ``_FillValue`` that `new_fill` made of it: the
-    program that made the array does not know."""
+    """Return ``written`` with the fill value of ``node``, if it has NaN there and that value as ``_FillValue``.
+
+    `new_fill` replaced NaN by the ``_FillValue``; the program that created the array writes NaN again.
+    """
     data_type, fill_value = node.metadata.data_type, node.metadata.fill_value
     if (
         is_shared(node.dialect)
@@ -97,7 +102,7 @@ def with_shown_fill(node: ArrayNode, written: ArrayNode) -> ArrayNode:
 
 
 def are_alike(data_type: DataType, one: Attributes, other: Attributes) -> bool:
-    """True if two sets of attributes say the same, where one may lack a ``_FillValue`` of NaN."""
+    """Return True if two sets of attributes are equivalent; one may lack a ``_FillValue`` of NaN."""
     values = [each[cf.NAME] for each in (one, other) if cf.NAME in each]
     if len(values) == 2 and not _is_same(data_type, *values):
         return False
@@ -107,7 +112,10 @@ def are_alike(data_type: DataType, one: Attributes, other: Attributes) -> bool:
 
 
 def in_order(before: Attributes, after: Attributes, hidden: Collection[str]) -> Attributes:
-    """Return ``after`` in the order of ``before`` where only what the view hides has another place: programs do not know it."""
+    """Return ``after`` in the order of ``before``, if all but ``hidden`` names have the same order in both.
+
+    Programs cannot see the hidden names, so their positions in ``after`` have no meaning.
+    """
     seen = [name for name in before if name in after and name not in hidden]
     if seen != [name for name in after if name in before and name not in hidden]:
         return after
@@ -116,7 +124,7 @@ def in_order(before: Attributes, after: Attributes, hidden: Collection[str]) -> 
 
 @cache
 def is_shared(dialect: str) -> bool:
-    """True if arrays of the dialect have one fill value for both meanings, which can be null."""
+    """Return True if arrays of the dialect have one fill value for both meanings, which can be null."""
     return any(
         each.name == dialect and each.fill_value_marks_missing and each.has_undefined_fill
         for each in registry.plugins("zarrfs.dialects")
@@ -126,7 +134,7 @@ def is_shared(dialect: str) -> bool:
 def _joined(
     ident: str, dialect: str, data_type: DataType, fill_value: bytes | None, attributes: Attributes, *, named: bool
 ) -> tuple[bytes | None, Attributes]:
-    """Return the fill value and the attributes of an array that has this fill value and gets the ``_FillValue`` in ``attributes``."""
+    """Return the fill value and attributes of an array with this fill value that gets the ``_FillValue`` in ``attributes``."""
     value = attributes[cf.NAME]
     element = cf.decode(data_type, value)
     plain = cf.to_v2(data_type, value)
@@ -138,8 +146,8 @@ def _joined(
     elif element is not None:
         stored = others
     else:
-        raise ContentInvalid(f"{ident}: {cf.NAME} {value!r} is none of type {data_type.name}", key=ident)
-    # A number that the type cannot hold, and NaN, mark nothing.
+        raise ContentInvalid(f"{ident}: {cf.NAME} {value!r} is not a value of type {data_type.name}", key=ident)
+    # NaN, and a number that the type cannot hold, mark no missing data.
     if cf.are_equal(data_type, element, fill_value) or (element is None and not cf.is_read_back(data_type)):
         return fill_value, stored
     if element is None and (fill_value is None or not named or cf.is_nan(data_type, fill_value)):
@@ -150,13 +158,13 @@ def _joined(
             return element, stored
         if plain is not None or cf.is_nan(data_type, element):
             return None, stored
-        why = f"{dialect} has no form for {cf.NAME} {value!r} beside it"
+        why = f"{dialect} cannot represent {cf.NAME} {value!r} beside it"
     elif not named and plain is not None:
         return fill_value, stored
     elif cf.is_nan(data_type, fill_value):
         return element, stored
     else:
-        why = f"in {dialect} elements that equal fill_value are missing data: {cf.NAME} cannot be another one"
+        why = f"in {dialect} elements that equal fill_value are missing data: {cf.NAME} cannot differ from it"
     shown = None if fill_value is None else cf.encode(data_type, fill_value)
     raise ContentInvalid(f"{ident}: {cf.NAME} {value!r} and the fill value {shown!r} differ: {why}", key=ident)
 
