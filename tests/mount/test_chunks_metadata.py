@@ -106,7 +106,7 @@ def test_what_is_refused_is_einval_with_the_reason_in_the_list_of_errors(dialect
         document = json.loads((array / ".zarray").read_text())
         for name, text, why in (
             (".zattrs", "{no json", "not JSON"),
-            (".zarray", json.dumps(document | {"compressor": {"id": "zlib", "level": 1}}), "compressor has to be null"),
+            (".zarray", json.dumps(document | {"compressor": {"id": "zlib", "level": 1}}), "compressor must be null"),
             (".zarray", json.dumps(document | {"shape": [2, 6]}), "stored outside of the new shape"),
             (".zarray", json.dumps(document | {"dtype": "<f8"}), "dtype of an array cannot be changed"),
         ):

@@ -1,18 +1,18 @@
 """``chunks/``: the hierarchy with every array a folder of decoded chunks, laid out as an uncompressed Zarr v2 hierarchy.
 
-A chunk file is all elements of the chunk at its full shape, in C order, little-endian; its name is the coordinates joined by dots.
-Chunks that are not stored are not listed (with ``fill`` they can be read as fill value); writing one creates it. The documents beside
-them (``.zgroup``, ``.zarray``, ``.zattrs``) say just this, so that Zarr v2 readers open the folder whatever the store's own layout; what
-is written to them changes the nodes of that layout. Folders that are made are groups; one that gets a ``.zarray`` is an array.
+A chunk file holds all elements of the chunk at its full shape, in C order, little-endian; its name is the coordinates joined by
+dots. Missing chunks are not listed (with ``fill`` they can be read as fill value); writing one creates it. The documents beside
+them (``.zgroup``, ``.zarray``, ``.zattrs``) describe these files, so that Zarr v2 readers open the folder whatever the store's own
+layout; a write to one changes the node in that layout. A new folder is a group; a ``.zarray`` turns it into an array.
 
-An array on a grid that v2 cannot represent has ``zarr.json``, of the final v3, instead of ``.zarray`` and ``.zattrs``, beside the same
+An array on a grid that v2 cannot represent has ``zarr.json``, of final v3, instead of ``.zarray`` and ``.zattrs``, beside the same
 chunk files (`zarrfs.views.unequal_document`).
 
-Source: Zarr v2 "Arrays" and "Attributes". The documents are those of an uncompressed hierarchy in C order, little-endian, with dots in
-the names of chunks; a document that asks for something else asks for what the view cannot show, and is refused with the reason.
+Source: Zarr v2 "Arrays" and "Attributes". The documents are those of an uncompressed hierarchy in C order, little-endian, with dots
+in chunk names; a write of a document with other values is refused with the reason, since the view could not show them.
 
-What v2 has no words for is put into ``.zattrs``: ``_ARRAY_DIMENSIONS`` from the names of dimensions, and the true data type under
-``zarrfs``, where the node has no attributes of these names. It is taken out again when it comes back unchanged.
+Metadata that v2 cannot represent appears in ``.zattrs``: ``_ARRAY_DIMENSIONS`` for the dimension names, and the true data type
+under ``zarrfs``, if the node has no attributes with these names. A write removes them again if they are unchanged.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ChunksFormat(ViewFormat):
         return self.context.fill or self.lists_missing(node)
 
     def lists_missing(self, node: ArrayNode) -> bool:
-        # zarr.json says what missing chunks read as.
+        # zarr.json gives the value that missing chunks read as.
         return not is_unequal(node) and not says_what_is_missing(node)
 
     def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
@@ -98,7 +98,7 @@ class ChunksFormat(ViewFormat):
     def why_no_document(self, node: ArrayNode, name: str) -> str | None:
         if (name == DOCUMENT) == is_unequal(node):
             return super().why_no_document(node, name)
-        return f"the document of {node.path} is {DOCUMENT if is_unequal(node) else ZARRAY} here"
+        return f"the document of {node.path} in chunks/ is {DOCUMENT if is_unequal(node) else ZARRAY}"
 
     async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, Shown]:
         if is_unequal(node):
@@ -135,10 +135,10 @@ PLUGIN = ViewPlugin(
     "every array a folder of decoded chunks (C order, little-endian), which Zarr v2 readers open",
     lambda context: NodeView(ChunksFormat(context)),
     order=10,
-    example=("find chunks -name .zarray | head", "which arrays there are"),
+    example=("find chunks -name .zarray | head", "the arrays of the store"),
     notes=(
-        "In chunks/, chunks that are not stored are listed where .zarray does not say what they read as, up to 65,536 of an array.",
-        "Where there are more, .zattrs says it (zarrfs: missing_chunks_read_as), and each of them can be read by its name.",
+        "In chunks/, missing chunks are listed if .zarray does not give the value that they read as, up to 65,536 of an array.",
+        "For more, .zattrs gives the value (zarrfs: missing_chunks_read_as), and each chunk can be read by its name.",
         "An array on a grid that Zarr v2 cannot represent has a zarr.json of Zarr v3 there, instead of .zarray and .zattrs.",
     ),
 )
@@ -163,7 +163,7 @@ class ChunksDocument(NodeDocument):
         return says_the_same(self.path, self.name, made, written)
 
     async def erase(self) -> None:
-        """unlink(2): the attributes are emptied; of the other documents only the name goes."""
+        """Run unlink(2): erase the attributes; of the other documents only the name is removed."""
         if self.name == ZATTRS and not self._leaves:
             async with self._editing() as node:
                 if node.attributes:
@@ -174,7 +174,7 @@ class ChunksDocument(NodeDocument):
         if isinstance(node, GroupNode) and self._state.is_unwritten(self.path):
             layout = await self._context.editor.layout_for(self.path)
             if not layout.dialect.has_groups and not await has_any(self._context.hierarchy.children(self.path)):
-                # No group of such a dialect has attributes, but this may become an array, and cp -r copies in any order.
+                # Groups of such a dialect have no attributes, but this may become an array, and cp -r copies in any order.
                 self._context.hierarchy.empty_groups.keep(self.path, edit.attributes or {})
                 return
         await self._context.editor.amend(self.path, edit, of=self.live)
@@ -205,7 +205,7 @@ class ChunksDocument(NodeDocument):
             fill_value=written.fill_value,
             separator=separator_written(self.ident, data, layout),
         )
-        # An undefined fill value stays so where the dialect can say it.
+        # An undefined fill value stays undefined if the dialect can represent that.
         metadata = replace(new.metadata, fill_value=written.fill_value, dimension_names=names)
         if names is not None:
             attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
@@ -237,7 +237,7 @@ class CopyDocument(NodeDocument):
         return False
 
     async def erase(self) -> None:
-        """unlink(2): the name goes, and no more."""
+        """Run unlink(2): only the name is removed."""
         self._state.hide(self.ident, b"")
 
     async def set_mtime(self, mtime_ns: int) -> None:
@@ -245,11 +245,11 @@ class CopyDocument(NodeDocument):
         self._form.copies.set_mtime(self.path, mtime_ns)
 
 
-# --- what the documents say of a node of any dialect, and what it means that somebody wrote them ----------------------------
+# --- conversion between documents and nodes of any dialect ------------------------------------------------------------------
 
 
 def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
-    """The v2 documents of a node by file name. Raises `NotRepresentable`."""
+    """Return the v2 documents of a node by file name. Raises `NotRepresentable`."""
     if isinstance(node, GroupNode):
         shown: ArrayNode | GroupNode = GroupNode(path=node.path, dialect=V2.name, attributes=node.attributes)
     else:
@@ -278,7 +278,7 @@ def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
 
 
 def edit_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> Edit:
-    """Return what changes of ``node`` when ``data`` is written as its ``.zattrs``. Raises `ContentInvalid`."""
+    """Return the edit of ``node`` for a write of ``data`` to its ``.zattrs``. Raises `ContentInvalid`."""
     attributes = parsed(ident, data, MEMBERS)
     if isinstance(node, ArrayNode):
         for name, value in _put_in(node).items():
@@ -296,43 +296,45 @@ def edit_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> Edit:
 
 
 def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
-    """What ``data``, written as ``.zarray``, says of an array. Raises `ContentInvalid`, also for what the view cannot show."""
+    """Return the array that the ``.zarray`` ``data`` describes. Raises `ContentInvalid`, also if the view cannot show it."""
     document = parsed(ident, data)
     unknown = sorted(document.keys() - _MEMBERS)
     if unknown:
-        raise ContentInvalid(f"{ident}: member {unknown[0]!r} has no place in the array", key=ident)
+        raise ContentInvalid(f"{ident}: member {unknown[0]!r} is not supported", key=ident)
     if document.get("dtype") == "|O":
         return _objects_written(path, ident, data)
     for name in ("compressor", "filters"):
         if document.get(name):
             raise ContentInvalid(
-                f"{ident}: {name} has to be null: chunks are decoded here, and codecs of new arrays are options of the mount",
+                f"{ident}: {name} must be null: chunks/ shows decoded chunks; codecs of new arrays are a mount option",
                 key=ident,
             )
     metadata = _metadata(path, ident, data)
     for spec in metadata.codecs:
         if spec.name == "transpose":
-            raise ContentInvalid(f"{ident}: order has to be 'C': it is that of the chunks here", key=ident)
+            raise ContentInvalid(f"{ident}: order must be 'C', the order of chunks in chunks/", key=ident)
         if spec.configuration and spec.configuration.get("endian") != "little":
-            raise ContentInvalid(f"{ident}: dtype has to be little-endian ('<'): the chunks are so here", key=ident)
+            raise ContentInvalid(f"{ident}: dtype must be little-endian ('<'), the byte order of chunks in chunks/", key=ident)
     return metadata
 
 
 def separator_written(ident: str, data: bytes, layout: Layout) -> str | None:
-    """The separator that ``data``, a ``.zarray`` that `array_written` takes, asks for in the store; None where it does not. In final v3
-    the separator "." says no more than that chunks have their names here: Zarr libraries write it always."""
+    """Return the separator of chunk keys that ``data``, a valid ``.zarray``, requests for the store; None if it requests none.
+
+    In final v3 the separator "." only describes the chunk names in this view: Zarr libraries always write it.
+    """
     separator = parsed(ident, data).get("dimension_separator")
     return None if separator is None or (separator == "." and layout.dialect.has_dimension_names) else str(separator)
 
 
 def _objects_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
-    """What is written of an array whose elements have no fixed size: its only filter is the one that chunks are shown with."""
+    """Return the metadata of an array with elements of variable size: its only filter must be the one of the chunk files."""
     metadata = _metadata(path, ident, data)
     (plain,) = plain_codecs(metadata.data_type)
     if [spec.name for spec in metadata.codecs] != [plain.name]:
         wanted = plain.name.removeprefix("numcodecs.")
         raise ContentInvalid(
-            f"{ident}: the only codec of elements of variable length is a filter vlen-utf8, vlen-bytes or json2 here, and that of "
+            f"{ident}: elements of variable length need one filter (vlen-utf8, vlen-bytes or json2) and no compressor: that of "
             f"{metadata.data_type.name} is {wanted}; order is 'C'",
             key=ident,
         )
@@ -348,15 +350,15 @@ def _metadata(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     metadata = node.metadata
     if metadata.chunk_key_encoding != KEYS and metadata.ndim > 1:
         raise ContentInvalid(
-            f"{ident}: dimension_separator has to be '.': it is so in the names of chunks here, whatever it is in the store, for which "
-            "it is a mount option (new_separator)",
+            f"{ident}: dimension_separator must be '.', as in chunk names in chunks/; that of the store "
+            "is a mount option (new_separator)",
             key=ident,
         )
     return replace(metadata, chunk_key_encoding=KEYS)
 
 
 def arrays_in_copy(path: NodePath, ident: str, data: bytes) -> set[NodePath]:
-    """The arrays that ``data``, written as ``.zmetadata`` of the group at ``path``, knows. Raises `ContentInvalid`."""
+    """Return the arrays in ``data``, written as ``.zmetadata`` of the group at ``path``. Raises `ContentInvalid`."""
     try:
         copy = ConsolidatedCopy.parse(ident, data)
     except MetadataError as error:
@@ -368,11 +370,11 @@ def check_group(ident: str, data: bytes) -> None:
     """Raise `ContentInvalid` unless ``data`` is a ``.zgroup``."""
     document = parsed(ident, data)
     if type(document.get("zarr_format")) is not int or document["zarr_format"] != 2:
-        raise ContentInvalid(f"{ident}: zarr_format is 2 here", key=ident)
+        raise ContentInvalid(f"{ident}: zarr_format must be 2", key=ident)
 
 
 def says_the_same(path: NodePath, name: str, made: bytes | None, written: bytes) -> bool:
-    """Whether a document that was written says what the view would write (None: nothing, which is what an empty ``.zattrs`` says)."""
+    """Return True if a written document is equivalent to the view's (None: no document, equivalent to an empty ``.zattrs``)."""
     if name == ZGROUP:
         return made is not None
     if name == ZARRAY:
@@ -381,15 +383,17 @@ def says_the_same(path: NodePath, name: str, made: bytes | None, written: bytes)
 
 
 def is_without_additions(made: bytes, written: bytes) -> bool:
-    """True if ``written`` says what the view would write as the ``.zattrs`` of an array that was made here, or leaves out what the view
-    adds to it: programs that copy compare what they find with what they wrote."""
+    """Return True if ``written`` is equivalent to the view's ``.zattrs`` of a new array, or lacks only the view's additions.
+
+    Programs that copy compare the file with their own data.
+    """
     shown, attributes = parse_object(ZATTRS, made, MEMBERS), parse_object(ZATTRS, written, MEMBERS)
     added = {name for name, value in shown.items() if name not in attributes and (name == "_FillValue" or value == [])}
     return {name: value for name, value in shown.items() if name not in added} == attributes
 
 
 def _put_in(node: ArrayNode) -> Mapping[str, Any]:
-    """The attributes that an array is shown with and does not have."""
+    """Return the attributes that the view adds to an array."""
     put_in: dict[str, Any] = {}
     metadata = node.metadata
     data_type = metadata.data_type
@@ -407,4 +411,4 @@ def _put_in(node: ArrayNode) -> Mapping[str, Any]:
 
 
 _DOCUMENTS: dict[str, type[NodeDocument]] = {DOCUMENT: UnequalDocument, ZMETADATA: CopyDocument}
-"""Classes of the documents; those of Zarr v2 nodes have `ChunksDocument`."""
+"""Classes of the documents; those of Zarr v2 nodes use `ChunksDocument`."""

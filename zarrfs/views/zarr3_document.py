@@ -1,7 +1,7 @@
-"""``zarr.json`` of a node of any dialect: what it means that somebody wrote one.
+"""``zarr.json`` of a node of any dialect, and the effect of writing one.
 
-Of an array that is there the attributes and the shape can be changed, whatever the dialect; what of the node the document cannot say
-stays in the node's own documents. How a view shows arrays, and what it makes of new ones, is for a subclass of `Zarr3Document`.
+A write to an existing array can change its attributes and shape, whatever the dialect; parts of the node that the document cannot
+represent stay in the node's own documents. A subclass of `Zarr3Document` defines how a view shows arrays and creates new ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from zarrfs.views.zarr3_array import Zarr3Array, dimension_names, formatted, is_
 from zarrfs.views.zarr3_fill import are_alike, changed_fill, in_order, new_fill, with_shown_fill
 
 Show = Callable[[ArrayNode], Zarr3Array]
-"""How a view shows an array."""
+"""Returns an array as a view shows it."""
 
 _LAYOUT = V3.create(Prefix(""))
 _FIXED = ("data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
@@ -44,7 +44,7 @@ class Zarr3Document(NodeDocument):
     """``zarr.json``."""
 
     def show(self, node: ArrayNode) -> Zarr3Array:
-        """How the view shows an array. Raises `NotRepresentable`."""
+        """Return the array as the view shows it. Raises `NotRepresentable`."""
         return zarr3_array(node)
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
@@ -87,7 +87,7 @@ class Zarr3Document(NodeDocument):
         self._state.made_array(self.path)
 
     def _new_array(self, layout: Layout, written: ArrayNode, shards: tuple[ShardSpec, ...]) -> ArrayNode:
-        """The array that is made where ``written`` is the document. Raises `ContentInvalid`, `NotRepresentable`."""
+        """Return the new array for the document ``written``. Raises `ContentInvalid`, `NotRepresentable`."""
         asked = written.metadata
         keys = asked.chunk_key_encoding if layout.dialect.name == V3.name else layout.dialect.chunk_key_encoding
         chains = (asked.codecs, filters_last(asked.codecs, asked.data_type))
@@ -107,41 +107,39 @@ class Zarr3Document(NodeDocument):
     async def _set_attributes(
         self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any], fill_value: bytes | None = None
     ) -> None:
-        # Compared as text: 1, 1.0 and true are equal, and are not the same.
+        # Compared as text: 1, 1.0 and true are equal in Python, but differ in JSON.
         if fill_value is not None or dump(dict(node.attributes)) != dump(dict(attributes)):
             await self._context.editor.amend(self.path, Edit(attributes=attributes, fill_value=fill_value), of=self.live)
 
 
 def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNode:
-    """What ``data``, written as ``zarr.json``, says of the node at ``path``; what a consolidated copy in it says is passed over.
+    """Return the node at ``path`` as ``data``, written as ``zarr.json``, describes it, without its consolidated copy.
 
-    Of an array, the chain is complete, and an undefined fill value defined, as `zarr3_array` has them. Raises `ContentInvalid`, also for
-    what the view cannot show.
+    The codec chain of an array is complete, and an undefined fill value is defined, as in `zarr3_array`. Raises `ContentInvalid`,
+    also for nodes that the view cannot show.
     """
     document = parsed(ident, data, LOOSE)
     try:
-        # At the root, because other dialects have names of nodes that v3 has not.
+        # Parsed as the root: other dialects allow node names that v3 does not.
         node = _LAYOUT.parse(ROOT, {ROOT.prefix.key(DOCUMENT): data})
         unknown = sorted(document.keys() - _known_members(node))
         if unknown:
-            raise ContentInvalid(f"{ident}: member {unknown[0]!r} has no place in the node", key=ident)
+            raise ContentInvalid(f"{ident}: member {unknown[0]!r} is not supported", key=ident)
         if isinstance(node, GroupNode):
             return replace(node, path=path)
         if not isinstance(node, ArrayNode):
-            raise ContentInvalid(f"{ident}: no document of Zarr v3", key=ident)
+            raise ContentInvalid(f"{ident}: not a document of Zarr v3", key=ident)
         metadata = node.metadata
         codecs = final_codecs(metadata.codecs, metadata.data_type)
     except MetadataError as error:
         raise ContentInvalid(f"{ident}: {error}", key=ident) from error
     if metadata.shards:
-        raise ContentInvalid(
-            f"{ident}: arrays are shown without shards here, and made without: leave out sharding_indexed", key=ident
-        )
+        raise ContentInvalid(f"{ident}: arrays have no shards in zarr3/ and chunks/: omit sharding_indexed", key=ident)
     return replace(node, path=path, metadata=replace(metadata, codecs=codecs, fill_value=metadata.fill_bytes))
 
 
 def arrays_in_copy(path: NodePath, ident: str, data: bytes) -> set[NodePath] | None:
-    """The arrays that the consolidated copy knows which ``data``, a ``zarr.json`` of the group at ``path``, holds; None without one."""
+    """Return the arrays in the consolidated copy of ``data``, the ``zarr.json`` of the group at ``path``; None without a copy."""
     copied = copied_documents(parsed(ident, data, LOOSE))
     return None if copied is None else named_nodes(path, (name for name, each in copied.items() if _is_array(ident, each)))
 
@@ -151,8 +149,10 @@ def _is_array(ident: str, copied: Any) -> bool:
 
 
 def check_array(ident: str, shown: Zarr3Array, node: ArrayNode, written: ArrayNode) -> None:
-    """Raise `ContentInvalid` where ``written`` asks of the array ``node``, which is shown as ``shown``, for something else than other
-    attributes or another shape; of a dialect that has names of dimensions in an attribute, for other names."""
+    """Raise `ContentInvalid` if ``written`` changes more of the array ``node`` than attributes and shape.
+
+    ``shown``: ``node`` as the view shows it. Dialects with dimension names in an attribute also allow other names.
+    """
     before, after = shown.metadata, written.metadata
     check_only_shape_differs(ident, before, after, dict(zip(_FIXED, _FIXED, strict=True)))
     names = after.dimension_names
@@ -163,8 +163,10 @@ def check_array(ident: str, shown: Zarr3Array, node: ArrayNode, written: ArrayNo
 
 
 def stored_attributes(dialect: str, written: ArrayNode, before: ArrayNode | None = None) -> Mapping[str, Any]:
-    """The attributes that an array of ``dialect`` is to have when ``written`` is written, in the place of ``before``. Names of dimensions
-    that are left out stay; a new array without dimensions has no names, which xarray wants said."""
+    """Return the attributes of an array of ``dialect`` after a write of ``written`` over ``before``.
+
+    Omitted dimension names stay. A new array without dimensions gets an empty list of names, which xarray requires.
+    """
     names = written.metadata.dimension_names
     if dialect == V3.name or DIMENSIONS in written.attributes:
         return written.attributes
@@ -183,14 +185,16 @@ def new_array(
     keys: ChunkKeyEncoding,
     shards: tuple[ShardSpec, ...] = (),
 ) -> ArrayNode:
-    """The array that ``written`` asks for, in the words of ``layout``: with its chunks and fill value, and such that ``show`` has what
-    was written; its chunks, encoded by the first of ``chains`` that will do, are stored under ``keys``, in ``shards``. Raises
-    `ContentInvalid` where the layout has no words for it."""
+    """Return the array that ``written`` requests, as ``layout`` represents it. Raises `ContentInvalid` if it cannot.
+
+    The array has the requested chunks and fill value, and ``show`` returns ``written`` for it. Its chunks are encoded by the first
+    usable chain of ``chains``, and stored under ``keys``, in ``shards``.
+    """
     asked, dialect = written.metadata, layout.dialect
     is_final = dialect.name == V3.name
     if not is_final and asked.dimension_names is not None and None in asked.dimension_names:
-        raise ContentInvalid(f"{ident}: {dialect.name} has no names for some dimensions and none for others", key=ident)
-    # Those of no dimensions will be an empty list.
+        raise ContentInvalid(f"{ident}: {dialect.name} cannot represent dimension names of which some are null", key=ident)
+    # Without dimensions, the names will be an empty list.
     fill_value, attributes = new_fill(ident, dialect.name, written, named=is_named(asked) or not asked.ndim)
     attributes = stored_attributes(dialect.name, replace(written, attributes=attributes))
     names = asked.dimension_names if is_final else None
@@ -206,7 +210,7 @@ def new_array(
             attributes=attributes,
         )
         try:
-            # What the layout will read back is what counts.
+            # Compare the array as the layout reads it back.
             made = layout.parse(new.path, layout.format(new))
             assert isinstance(made, ArrayNode)
             if (differs := _difference(made, show(made), written)) is None:
@@ -218,7 +222,7 @@ def new_array(
 
 
 def says_the_same(path: NodePath, made: bytes | None, data: bytes) -> bool:
-    """Whether a document that was written says what the view would write. One with a consolidated copy is not compared here."""
+    """Return True if a written document is equivalent to that of the view. One with a consolidated copy is not compared here."""
     if made is None or MEMBER in parsed(DOCUMENT, data):
         return False
     node, written = written_node(path, DOCUMENT, made), written_node(path, DOCUMENT, data)
@@ -232,22 +236,22 @@ def says_the_same(path: NodePath, made: bytes | None, data: bytes) -> bool:
 
 
 def _known_members(node: Node | None) -> set[str]:
-    """What a document of such a node may say: what is written of it, and what is passed over."""
+    """Return the members that a document of such a node may have: the supported ones and the ignored ones."""
     return {MEMBER, "dimension_names", *(parsed(DOCUMENT, formatted(node)) if isinstance(node, ArrayNode | GroupNode) else ())}
 
 
 def _difference(made: ArrayNode, said: Zarr3Array, written: ArrayNode) -> str | None:
-    """What the document of ``made``, which is shown as ``said``, says otherwise than ``written``, and why."""
+    """Return the difference between the document of ``made``, shown as ``said``, and ``written``, as a reason; None if equal."""
     shown, asked = said.metadata, with_shown_fill(made, written).metadata
     for member in ("shape", *_FIXED, "dimension_names"):
         if getattr(shown, member) == getattr(asked, member):
             continue
         match member:
             case "chunk_key_encoding":
-                return f"chunk keys of arrays of {made.dialect} are shown as 'default' with '/', and no others can be asked for"
+                return f"in zarr3/ chunk keys of {made.dialect} arrays have the form 'default' with '/', and no other"
             case "dimension_names" if asked.dimension_names is None:
                 continue
             case "dimension_names":
-                return f"{made.dialect} has names of dimensions in the attribute {DIMENSIONS} alone, which says something else"
-        return f"{made.dialect} has no words for this {member}"
+                return f"{made.dialect} has dimension names only in the attribute {DIMENSIONS}, which has other names"
+        return f"{made.dialect} cannot represent this {member}"
     return None
