@@ -99,14 +99,14 @@ def test_a_folder_with_an_escaped_name_is_renamed_with_what_is_open_in_it(tmp_pa
     on_memory(body, tmp_path)
 
 
-@pytest.mark.logs("is hidden by the folder of the same name")
+@pytest.mark.logs("key hidden by the folder of the same name")
 def test_a_key_in_the_shadow_of_a_folder_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def body(driver: DirectDriver) -> None:
         await driver.put("s", b"shadowed")
         await driver.put("s/k", b"value")
         assert (await driver.listdir(driver.raw)).count("s") == 1
         assert await driver.listdir(f"{driver.raw}/s") == ["k"]
-        assert f"the key '{driver.prefix}s' is hidden" in caplog.text
+        assert f"'{driver.prefix}s': key hidden" in caplog.text
         with refused(errno.EEXIST):
             await driver.mkdir(f"{driver.raw}/s")
         with refused(errno.EISDIR):

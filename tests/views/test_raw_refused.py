@@ -277,7 +277,7 @@ async def test_an_empty_folder_of_an_object_store_has_a_time_and_is_renamed_with
     assert await contents(store) == VALUES
 
 
-@pytest.mark.logs("the key 'a' is hidden by the folder of the same name", "the key 'k3' is hidden by the folder")
+@pytest.mark.logs("'a': key hidden by the folder of the same name", "'k3': key hidden by the folder")
 @trio_test
 async def test_a_key_that_a_folder_hides_is_not_listed_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw_view, "_LISTED_ONCE", 3)

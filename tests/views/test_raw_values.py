@@ -94,7 +94,7 @@ async def test_a_link_does_not_replace_what_another_program_has_stored_meanwhile
     store = MemoryStore()
     async with tree_over(Quicker(store)) as tree:
         folder, file = await written(tree)
-        with pytest.raises(EntryExists, match="'k' is there already"):
+        with pytest.raises(EntryExists, match="'k' already exists"):
             await folder.link(file, "k")
     assert await contents(store) == {"k": b"theirs"}
 

@@ -263,7 +263,7 @@ class OverlayDirectory(Directory):
             node, _ = await self._look(name)
             target = await find(new_directory, new_name)
             if target is not None and not replace:
-                raise EntryExists(f"{new_name!r} is there already", key=new_directory.here + new_name)
+                raise EntryExists(f"{new_name!r} already exists", key=new_directory.here + new_name)
             if isinstance(node, Directory):
                 if target is not None and not isinstance(target, Directory):
                     raise NotADirectory(f"{new_name!r} is a file", key=new_directory.here + new_name)
@@ -301,7 +301,7 @@ class OverlayDirectory(Directory):
         self.require_writable()
         await self.require_room(name)
         if await self._find(name) is not None:
-            raise EntryExists(f"{name!r} is there already", key=self.here + name)
+            raise EntryExists(f"{name!r} already exists", key=self.here + name)
 
     def _file(self, content: Content) -> StagedFile:
         return StagedFile(self._layers.staging, content, writable=self.writable)

@@ -89,7 +89,7 @@ class Temporaries:
     async def create(self, ident: str, flags: OpenFlags) -> tuple[TemporaryFile, Handle]:
         """Create a new, empty file and open it. Raises `EntryExists`."""
         if ident in self._files:
-            raise EntryExists(f"{ident!r} is there already", key=ident)
+            raise EntryExists(f"{ident!r} already exists", key=ident)
         self.put(ident, _Value(self._staging.room.bytes()))
         file = TemporaryFile(self._staging, self.content(ident))
         return file, await file.open(flags)

@@ -1,8 +1,8 @@
 """The folders of ``raw/``: keys and prefixes of the store.
 
-Where keys ``a`` and ``a/b`` exist the folder wins and the shadowed key is reported in the log. Names that no directory entry can have
-are shown escaped (`zarrfs.vfs.names`). Any other name is a key: what is created here is a key of the store, except the temporary names
-of programs that write Zarr (`zarrfs.vfs.temporary`), which exist in the mount only.
+If keys ``a`` and ``a/b`` exist, the folder wins, and the shadowed key is logged. Names that no directory entry can have are shown
+escaped (`zarrfs.vfs.names`). Any other name is a key: a new file is a new key of the store, except for the temporary names of
+programs that write Zarr (`zarrfs.vfs.temporary`), which exist in the mount only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RawDirectory(OverlayDirectory):
 
     @property
     def prefix(self) -> Prefix:
-        """Where it is in the store."""
+        """Its place in the store."""
         return self._folder.prefix
 
     @property
@@ -64,7 +64,7 @@ class RawDirectory(OverlayDirectory):
     def entered(self) -> AbstractContextManager[None]:
         return self._folder.entered()
 
-    # --- what is there ------------------------------------------------------------------------------------------------------
+    # --- contents -----------------------------------------------------------------------------------------------------------
 
     async def stored_mtime_ns(self) -> int | None:
         return await self._store.prefix_mtime_ns(self.prefix)
@@ -79,7 +79,7 @@ class RawDirectory(OverlayDirectory):
                 return self._file(content), None
             snapshot = await content.snapshot()
             if snapshot is not None and (self._store.capabilities.hierarchical or not await self._store.prefix_exists(prefix)):
-                # Somebody may have begun to write it meanwhile.
+                # Another task may have begun to write it meanwhile.
                 return self._file(content), None if self._is_staged(content) else snapshot.attributes
         if prefix in self._context.made_prefixes or await self._store.prefix_exists(prefix):
             return self._at(prefix), None
@@ -91,7 +91,7 @@ class RawDirectory(OverlayDirectory):
         return temporary or self._file(RawValue(self._context, self.prefix.key(await self._part(name)), here))
 
     async def extended_attributes_of(self, name: str) -> None:
-        """None, whatever it is: keys are bytes, and nothing is looked up."""
+        """Return None for every entry: keys are bytes without attributes, so nothing is looked up."""
 
     async def stored_entries(self) -> AsyncIterator[Entry]:
         prefix, writable = self.prefix, self.writable
@@ -130,20 +130,20 @@ class RawDirectory(OverlayDirectory):
         def is_shown(entry: DirEntry) -> bool:
             if entry[1] or entry[0] not in folders:
                 return True
-            log.warning("the key %r is hidden by the folder of the same name", f"{self.prefix}{entry[0]}")
+            log.warning("%r: key hidden by the folder of the same name", f"{self.prefix}{entry[0]}")
             return False
 
         if not more:
             for entry in filter(is_shown, entries):
                 yield entry
             return
-        # So many are not held: they are listed a second time.
+        # Too many to hold in memory: list a second time.
         entries.clear()
         async for entry in self._store.list_dir(self.prefix):
             if is_shown(entry):
                 yield entry
 
-    # --- what is done in it -------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------------
 
     async def require_room(self, name: str) -> None:
         self._new_part(name)
@@ -171,7 +171,7 @@ class RawDirectory(OverlayDirectory):
         self._context.times.forget(folder.here)
 
     async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
-        """What is staged is published first, so that the store sees one rename of one whole value."""
+        """Run rename(2) of a file. Staged bytes are published first, so that the store renames one complete value."""
         assert isinstance(content, RawValue)
         staging = self._context.staging
         staged = staging.get(file.ident)
@@ -187,7 +187,7 @@ class RawDirectory(OverlayDirectory):
             self._context.times.move(file.ident, content.ident)
 
     async def _moved(self, old: Key, new: Key) -> bool:
-        """Give a value another key, in one step where the store can, there; False where there is none."""
+        """Move a value to another key, atomically if the store supports that; return False if there is none."""
         if self._store.capabilities.rename:
             with suppress(StoreUnsupported):
                 return await self._store.rename(old, new)
@@ -228,12 +228,12 @@ class RawDirectory(OverlayDirectory):
             await self._store.sync([self.prefix])
 
     def emptied(self) -> None:
-        # Where prefixes exist only through keys, a folder that loses its last key stays in this mount: its user made it.
+        # If prefixes exist only through keys, a folder without keys stays in this mount, since a user created it.
         if self.prefix and not self._store.capabilities.hierarchical:
             self._context.made_prefixes.add(self.prefix)
 
     async def _holds(self, change: Callable[[Prefix], Awaitable[None]], prefix: Prefix) -> bool:
-        """Make or remove an empty prefix, where the store holds such; whether it does, there."""
+        """Create or remove an empty prefix by ``change``; return False if the store does not hold empty prefixes."""
         if not self._store.capabilities.empty_prefixes:
             return False
         try:
@@ -256,7 +256,7 @@ class RawDirectory(OverlayDirectory):
         return part
 
     def _is_staged(self, content: RawValue) -> bool:
-        """Whether the file is there although the store need not have it."""
+        """Return True if the file exists here, whether or not the store has it."""
         staged = self._context.staging.get(content.ident)
         return staged is not None and staged.unpublished
 

@@ -23,17 +23,17 @@ from zarrfs.views.base import ViewContext
 
 VIEW = "raw"
 
-# A value up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
+# Values up to this size are read whole, once, at the first read; larger ones in the requested ranges.
 WHOLE_NBYTES = 8 * 1024 * 1024
-# One up to this size is got when it is opened for reading: it takes no more than to look whether it is still there.
+# Values up to this size are read at open: that costs no more than the check that they still exist.
 _AT_ONCE_NBYTES = 64 * 1024
-# A larger value is loaded, to be changed, in such pieces.
+# Larger values are loaded for a change in pieces of this size.
 _PIECE_NBYTES = 1024 * 1024
 _ZEROS = bytes(_PIECE_NBYTES)
 
 
 class RawValue(WholeContent):
-    """The value of a key. ``called``: its `Content.ident`, for who has it at hand."""
+    """The value of a key. ``called``: its `Content.ident`, if the caller has it at hand."""
 
     def __init__(self, context: ViewContext, key: Key, called: str | None = None) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class RawValue(WholeContent):
         return self._shown(stat)
 
     async def opened(self) -> Snapshot | None:
-        # Who has been given the value once has it in pages. Of one that was only listed the size is not known here.
+        # A second open finds the value in the kernel's pages. The size is unknown if the file was only listed.
         await self._context.flush_queued(self.key)
         if not self._was_given and (self._size is None or self._size <= _AT_ONCE_NBYTES):
             self._was_given = True
@@ -81,7 +81,7 @@ class RawValue(WholeContent):
         return RawValue(self._context, self.key) if self.is_outdated else self
 
     async def opened_to_write(self) -> None:
-        # From now on the value belongs to the folder that it lies in, wherever another program takes that.
+        # The value now belongs to its present folder, wherever another program moves that.
         if self._folder is None:
             self._folder = self._store.anchor(self.key.parent)
 
@@ -96,7 +96,7 @@ class RawValue(WholeContent):
         return await self._store.get(self.key)
 
     async def load_in_pieces(self) -> tuple[int, AsyncIterator[tuple[int, Buffer]]] | None:
-        # A small one is got in one request.
+        # A small value needs one request.
         if self._size is not None and self._size <= WHOLE_NBYTES:
             return None
         stat = await self._store.stat(self.key)
@@ -105,7 +105,7 @@ class RawValue(WholeContent):
         return stat.size, self._pieces(stat)
 
     async def _pieces(self, stat: KeyStat) -> AsyncIterator[tuple[int, Buffer]]:
-        """The value without what is zeros: holes stay holes."""
+        """Yield the value without its blocks of zeros, so that holes stay holes."""
         start = 0
         while start < stat.size:
             asked = [(self.key, ByteRange(start, _PIECE_NBYTES))]
@@ -115,13 +115,13 @@ class RawValue(WholeContent):
                 start, place = start + len(data), start
                 if data == _ZEROS[: len(data)]:
                     start, data = max(start, await self._store.data_from(self.key, start)), b""
-                    # It may be another value's.
+                    # The hole may belong to another value.
                     await self._store.check_generation(self.key, stat.generation)
             except GenerationMismatch as error:
                 raise StaleEntry(f"{self.key!r} was replaced while it was being read", key=self.key) from error
             if data:
                 yield place, data
-            # What the page cache has, and of a hole it has everything, is got without waiting.
+            # Cached data, and every hole, is returned without a wait.
             await trio.lowlevel.checkpoint()
 
     async def publish(self, data: Buffer) -> None:
@@ -133,7 +133,7 @@ class RawValue(WholeContent):
                 await self._store.set(self.key, data)
 
     async def create(self, data: Buffer) -> None:
-        """`publish` where there is no value, in one step as far as the store has that. Raises `EntryExists`."""
+        """Store a new value, atomically if the store supports that. Raises `EntryExists`."""
         try:
             if self._store.capabilities.create_only:
                 await self._store.set(self.key, data, expect=ABSENT)
@@ -141,7 +141,7 @@ class RawValue(WholeContent):
                 async with self._store.exclusive(self.key):
                     await set_over(self._store, self.key, data, ABSENT)
         except GenerationMismatch as error:
-            raise EntryExists(f"{self.key!r} is there already", key=self.key) from error
+            raise EntryExists(f"{self.key!r} already exists", key=self.key) from error
 
     async def erase(self) -> None:
         async with self._context.hierarchy.live.changing_document(self.key):
@@ -160,8 +160,11 @@ class RawValue(WholeContent):
 
 
 class RawSnapshot(Snapshot):
-    """A key's value at one generation: got whole when it is small and ``room`` has memory for it, else in ranges, of the value that is
-    ``held``, or checked against the generation."""
+    """A key's value at one generation.
+
+    It is read whole if it is small and ``room`` has memory for it, else in ranges: from the ``held`` value, or checked against the
+    generation.
+    """
 
     def __init__(
         self,
@@ -183,11 +186,11 @@ class RawSnapshot(Snapshot):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is asked of the store any more."""
+        """True if no further request to the store is needed."""
         return self._value is not None
 
     async def read(self, offset: int, size: int) -> Buffer:
-        # Where others have the memory, a part is got each time.
+        # If the memory is in use, each read requests its part.
         if self._value is None and self._stat.size <= WHOLE_NBYTES and self._room.has(self._stat.size):
             self._value = kept(await self._part(WHOLE), self._room)
             self._let_go()

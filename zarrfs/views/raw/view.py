@@ -45,7 +45,7 @@ class RawView(View):
 
 
 def _moved(content: Content, old: Prefix, new: Prefix) -> Content:
-    """The same, elsewhere: what is staged is published through it."""
+    """Return the same content at its new key: staged bytes are published through it."""
     content.ident = ident(new) + content.ident[len(ident(old)) :]
     if isinstance(content, RawValue):
         content.key = Key(new + content.key[len(old) :])
@@ -54,7 +54,7 @@ def _moved(content: Content, old: Prefix, new: Prefix) -> Content:
 
 PLUGIN = ViewPlugin(
     VIEW,
-    "every key of the store, byte for byte; what you write here is stored as it is",
+    "every key of the store, byte for byte; written values are stored unchanged",
     RawView,
     order=0,
     example=("ls -lR raw", "the keys of the store"),
