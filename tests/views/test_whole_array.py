@@ -115,7 +115,7 @@ async def test_huge_shapes(shape: tuple[int, ...], dtype: str, shown: bool) -> N
         assert await names(tree, "npy") == {"a.npy" if shown else "a.unsupported.txt"}
         assert await names(tree, "chunks/a") == {".zarray"}
         if not shown:
-            assert b"larger than any file" in await read(tree, "npy/a.unsupported.txt")
+            assert b"exceeds the maximum file size" in await read(tree, "npy/a.unsupported.txt")
 
 
 @trio_test

@@ -1,4 +1,4 @@
-"""npy/ and its like: each array as one file."""
+"""npy/ and other whole-array views: each array as one file."""
 
 from zarrfs.views.whole_array.view import PLUGIN
 

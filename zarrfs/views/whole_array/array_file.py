@@ -1,4 +1,4 @@
-"""What a whole-array file stands for: the array's elements between the bytes of a format."""
+"""The content of a whole-array file: the array's elements between the literal bytes of a format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zarrfs.views.whole_array.array_stage import ElementsStage
 from zarrfs.views.whole_array.new_array_stage import NewArrayStage
 
 MAX_NBYTES = 2**63 - 1
-"""Of a file: the kernel's offsets are signed."""
+"""Maximum file size: the kernel's offsets are signed."""
 
 
 class WholeArrayContent(Content):
@@ -33,8 +33,8 @@ class WholeArrayContent(Content):
 
     verbatim = False
     in_parts = True
-    # As network file systems say it: cp writes pieces of 1 MiB then, instead of 128 KiB. Only while the file is written: readers that
-    # take it for the size of their buffer would read, and have decoded, 1 MiB for a header.
+    # Network file systems report such a size too: cp then writes 1 MiB at a time, not 128 KiB. It applies to written files only:
+    # readers with a buffer of this size would read, and decode, 1 MiB for a header.
     blksize = 1 << 20
 
     def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
@@ -55,7 +55,7 @@ class WholeArrayContent(Content):
         self.ident = node_ident(self.container.name, path.parent, made_name(stem, self.container.suffix))
 
     async def _opened(self) -> OpenArray | None:
-        """The array; from now on this is its file, wherever it goes."""
+        """Return the array; the file then follows it through renames."""
         if self._live is not None:
             self._live.check()
         opened = await self._context.hierarchy.array(self.path)
@@ -63,7 +63,7 @@ class WholeArrayContent(Content):
             raise StaleEntry(f"{self.path} was resized: open the file again", key=self.ident)
         if opened is not None:
             if self._live is not None and self._live is not opened.live and not self._live.is_in_place():
-                # What this file has become lies elsewhere by now.
+                # Another array has taken the path; this file's own is no longer in place.
                 self._live.end("was replaced by another array")
                 self._live.check()
             self._stand_for(opened.live)
@@ -95,7 +95,7 @@ class WholeArrayContent(Content):
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         if empty:
-            # What it becomes is another array: what was there goes its own way.
+            # An emptied file becomes a new array: the old one is no longer its content.
             opened = await self._context.hierarchy.array(self.path)
             making = self._context.hierarchy.live.make(self.path)
             self._stand_for(making)
@@ -126,7 +126,7 @@ class WholeArrayContent(Content):
             self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=await self.changed_ns())
 
     async def mtime_ns(self, size: int) -> int:
-        """The time to show for the array's file of ``size`` bytes: the one that was set, else when the array was last changed."""
+        """Return the time of the array's file of ``size`` bytes: the one that was set, else the time of the array's last change."""
         stored_ns = await self.changed_ns()
         return self._context.times.mtime_ns_of(self.ident, size=size, stored_ns=stored_ns) or stored_ns
 
@@ -138,8 +138,10 @@ class WholeArrayContent(Content):
 
 
 class _ArraySnapshot(Snapshot):
-    """The array as its metadata is now. Its elements are those of the moment at which they are read, chunk by chunk. When it is resized,
-    the elements that it still has are read on in the layout that the file was opened in."""
+    """The array with its metadata at open. Its elements are read chunk by chunk at the time of each read.
+
+    After a resize, the elements that remain are still read in the layout at open.
+    """
 
     def __init__(self, hierarchy: Hierarchy, opened: OpenArray, layout: FileLayout, attributes: Attributes) -> None:
         self._hierarchy = hierarchy
@@ -160,7 +162,7 @@ class _ArraySnapshot(Snapshot):
             if self._opened.superseded:
                 await self._require_inside(offset, size)
             data = await self._read(offset, size)
-            # What was read may have been outside by then.
+            # A resize during the read may have removed these elements.
             if live.layouts == layouts:
                 return data
 
@@ -180,9 +182,9 @@ class _ArraySnapshot(Snapshot):
         return b"".join(pieces)
 
     async def _require_inside(self, offset: int, size: int) -> None:
-        """Raise `StaleEntry` unless the array still has all elements of which this is a part."""
+        """Raise `StaleEntry` unless the array still has all elements in this range."""
         before = self._opened
-        # Held, so that news of its chunks come to its earlier readers, too.
+        # Held, so that its earlier readers also get notifications of changed chunks.
         now = self._resized = await self._hierarchy.array(before.live.path)
         metadata = before.array.metadata
         if now is not None and now.live is before.live and is_resized(metadata, now.array.metadata):
@@ -198,7 +200,7 @@ class _ArraySnapshot(Snapshot):
             if all(box.is_within(shape) for plan in plans for box in plan.boxes()):
                 return
         path = before.live.path
-        raise StaleEntry(f"{path} was resized, and has no such elements any more: open the file again", key=path)
+        raise StaleEntry(f"{path} was resized and no longer has these elements: open the file again", key=path)
 
     async def aclose(self) -> None:
         position, self._position = self._position, None
@@ -206,19 +208,19 @@ class _ArraySnapshot(Snapshot):
             self._opened.reader.closed(position)
 
 
-# Of arrays that are looked up again and again; the metadata itself is kept, so that its id is nobody else's.
+# Cache for repeated lookups; it holds the metadata, so that no other object can get the same id.
 _layouts: OrderedDict[tuple[str, int], tuple[ArrayMetadata, FileLayout]] = OrderedDict()
 _MOST_LAYOUTS = 1024
 
 
 def layout_of(container: Container, metadata: ArrayMetadata) -> FileLayout:
-    """The file for an array. Raises `NotRepresentable` also where it would be larger than any file."""
+    """Return the layout of an array's file. Raises `NotRepresentable`, also if it exceeds the maximum file size."""
     name = container.name, id(metadata)
     if (known := _layouts.get(name)) is not None:
         return known[1]
     layout = container.layout(metadata)
     if layout.size > MAX_NBYTES:
-        raise NotRepresentable(f"a file of {layout.size} bytes is larger than any file can be ({MAX_NBYTES})")
+        raise NotRepresentable(f"a file of {layout.size} bytes exceeds the maximum file size ({MAX_NBYTES})")
     _layouts[name] = metadata, layout
     if len(_layouts) > _MOST_LAYOUTS:
         _layouts.popitem(last=False)

@@ -1,6 +1,6 @@
-"""What was written to the whole-array file of an array that is there, and is not yet stored.
+"""Stage of changes to the whole-array file of an existing array.
 
-The elements are kept by an `ArrayWriter`; here are the bytes of the format around them.
+An `ArrayWriter` holds the elements; this module handles the bytes of the format around them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.stage import Stage, StagingRoom
 
 Stored = Callable[[Sequence[Key]], None]
-"""Told the keys that were set or erased, which a sync has to make durable."""
+"""Called with the keys that were set or erased, which a sync has to make durable."""
 
 
 class ElementsStage(Stage):
-    """Changed elements of an array that is there. Its size, and the bytes around the elements, are fixed."""
+    """Changed elements of an existing array. Its size, and the bytes around the elements, are fixed."""
 
     def __init__(
         self,
@@ -90,12 +90,10 @@ class ElementsStage(Stage):
         parts = list(self._layout.parts(offset, len(data)))
         for extent, start, nbytes in parts:
             if isinstance(extent, Literal):
-                # A program that maps the file writes whole pages back, the header among them.
+                # A program that maps the file writes whole pages back, including the header.
                 begin = extent.offset + start - offset
                 if extent.data[start : start + nbytes] != bytes(view[begin : begin + nbytes]):
-                    raise NotPermitted(
-                        f"the header of {self._ident} says what the array is, and cannot be changed", key=self._ident
-                    )
+                    raise NotPermitted(f"{self._ident}: the header describes the array and cannot be changed", key=self._ident)
         for extent, start, nbytes in parts:
             if not isinstance(extent, Literal):
                 at, place = extent.offset + start, extent.start + start
@@ -107,12 +105,13 @@ class ElementsStage(Stage):
                 )
 
     def _as_seen(self, place: int, data: Buffer, at: int, given: Given) -> tuple[int, Buffer, Mask | None]:
-        """What `ArrayWriter.write` gets of bytes that were written at ``at`` of the file, which is ``place`` in the elements. The rest of
-        elements of which they are a part is what was given there, or written since: the kernel hands over a mapping in pages.
+        """Return the arguments of `ArrayWriter.write` for bytes written at ``at`` of the file, which is ``place`` in the elements.
+
+        Elements written in part are completed with the bytes last read or written there: the kernel writes a mapping back in pages.
         """
         changed = given.changed(at, data)
         itemsize = self._opened.array.metadata.data_type.itemsize
-        # Where that is not known any more, the rest is what is there.
+        # If these bytes are unknown, the present ones complete the elements.
         first = given.content(at - place % itemsize, place % itemsize) or b""
         last = given.content(at + len(data), -(place + len(data)) % itemsize) or b""
         if not first and not last:
@@ -125,7 +124,7 @@ class ElementsStage(Stage):
         if size > self.size:
             raise FileTooLarge(f"{self._ident} has exactly {self.size} bytes", key=self._ident)
         if size < self.size:
-            raise ContentInvalid(f"{self._ident} has exactly {self.size} bytes, and cannot be cut to {size}", key=self._ident)
+            raise ContentInvalid(f"{self._ident} has exactly {self.size} bytes and cannot be truncated to {size}", key=self._ident)
 
     async def publish(self) -> None:
         await self._require_current()
@@ -133,11 +132,11 @@ class ElementsStage(Stage):
 
     @property
     def path(self) -> NodePath:
-        """Where the array is, or was last."""
+        """The present or last path of the array."""
         return self._opened.array.path
 
     async def publish_into(self, array: Callable[[ArrayNode], Awaitable[Array]]) -> list[Coords]:
-        """Store what is staged in another array, which ``array`` makes of the same metadata, and return the chunks: this one cannot."""
+        """Publish into another array with the same metadata, which ``array`` creates, and return the chunks."""
         chunks = self._writer.dirty
         self._writer.redirect(await array(self._opened.array.node))
         await self._writer.publish()
@@ -148,4 +147,6 @@ class ElementsStage(Stage):
 
     async def _require_current(self) -> None:
         if not await self._hierarchy.is_current(self._opened):
-            raise StaleEntry(f"the metadata of {self._opened.array.path} changed: open the file again", key=self._ident)
+            raise StaleEntry(
+                f"the metadata of {self._opened.array.path} was changed concurrently: open the file again", key=self._ident
+            )

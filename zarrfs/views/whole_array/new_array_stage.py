@@ -1,4 +1,4 @@
-"""What was written to a whole-array file that begins empty: it becomes an array when it is whole."""
+"""Stage of a whole-array file that begins empty, and becomes an array when it is complete."""
 
 from __future__ import annotations
 
@@ -35,19 +35,20 @@ from zarrfs.views.whole_array.array_stage import Stored
 
 log = logging.getLogger(__name__)
 
-# What was staged before the head was known is handed on in pieces of this size.
+# Bytes staged before the header is complete are passed on in pieces of this size.
 _PIECE_NBYTES = 1 << 20
-# A head is looked for in so many bytes; a container refuses longer ones.
+# Bytes searched for a header; a container refuses longer ones.
 _HEAD_NBYTES = 1 << 16
 
 
 class NewArrayStage(Stage):
-    """A whole-array file that begins empty. Its head says what the array is; the array is there when the file is whole and published.
+    """A whole-array file that begins empty. Its header describes the array, which exists once the complete file is published.
 
-    What memory has no room for is stored before that, apart from all nodes (`zarrfs.hierarchy.placing`), and erased again if the file
-    never becomes whole. Then the new array is put in its place in one step; an array that it replaces (``replaced``) stays as it is until
-    then. Of the same shape and type, that keeps its metadata and attributes, and its chunks change one by one; what memory has no room
-    for lies in a file. What it keeps of another shape or type: `zarrfs.hierarchy.replacing_arrays`.
+    Elements that exceed the memory are stored before that, apart from all nodes (`zarrfs.hierarchy.placing`), and erased if the
+    file stays incomplete. Then the new array is put in place in one step; until then, an array that it replaces (``replaced``) is
+    unchanged. If shape and type are equal, the old array keeps its metadata and attributes, its chunks change one by one, and
+    elements that exceed the memory are in a spill file. `zarrfs.hierarchy.replacing_arrays` defines what an array of another shape
+    or type keeps.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class NewArrayStage(Stage):
         self._replaced = replaced
         self._on_stored = on_stored
         self._bytes = room.bytes()
-        """Everything until the head is known, then the head."""
+        """All bytes until the header is complete, then the header."""
         self._size = 0
         self._head: Head | None = None
         self._node: ArrayNode | None = None
@@ -79,9 +80,9 @@ class NewArrayStage(Stage):
         self._abandoned = False
         self._stored_apart: list[Key] = []
         self._refused: ZarrfsError | None = None
-        """Why what was written cannot become an array."""
+        """The reason why the written bytes cannot become an array."""
         self._is_lost = False
-        """Whether something that was written is neither here nor in the store."""
+        """True if some written bytes are neither here nor in the store."""
 
     @property
     def _path(self) -> NodePath:
@@ -97,7 +98,7 @@ class NewArrayStage(Stage):
 
     async def read(self, offset: int, size: int) -> Buffer:
         if self._is_lost:
-            raise StaleEntry(f"{self._ident} lost its name, and what of it was stored already is erased", key=self._ident)
+            raise StaleEntry(f"{self._ident} was unlinked, and its stored part erased", key=self._ident)
         size = max(0, min(size, self._size - offset))
         head, writer = self._head, self._writer
         if head is None or writer is None or offset + size <= head.nbytes:
@@ -113,11 +114,11 @@ class NewArrayStage(Stage):
             await self._look_for_head()
             return
         if end > self._whole_size:
-            raise FileTooLarge(f"the header of {self._ident} tells of {self._whole_size} bytes, not more", key=self._ident)
+            raise FileTooLarge(f"{self._ident}: the header limits the file to {self._whole_size} bytes", key=self._ident)
         view = memoryview(data)
         head = max(0, min(end, self._head.nbytes) - offset)
         if bytes(self._bytes.read(offset, head)) != bytes(view[:head]):
-            raise NotPermitted(f"the header of {self._ident} was used already, and cannot be changed", key=self._ident)
+            raise NotPermitted(f"{self._ident}: the header is in use and cannot be changed", key=self._ident)
         if head < len(view):
             await self._writer.write(offset + head - self._head.nbytes, view[head:])
         self._size = max(self._size, end)
@@ -133,27 +134,27 @@ class NewArrayStage(Stage):
                 self._size = before
                 raise
         elif size > self._whole_size:
-            raise FileTooLarge(f"the header of {self._ident} tells of {self._whole_size} bytes, not more", key=self._ident)
+            raise FileTooLarge(f"{self._ident}: the header limits the file to {self._whole_size} bytes", key=self._ident)
         elif size < self._size:
-            raise ContentInvalid(f"{self._ident} cannot be cut while it is being written", key=self._ident)
+            raise ContentInvalid(f"{self._ident}: cannot be truncated while it is being written", key=self._ident)
         else:
             self._size = size
 
     async def publish(self) -> None:
         if self._head is None or self._writer is None or self._node is None:
             raise self._refused or ContentInvalid(
-                f"{self._ident} is no {self._container.suffix} file: its {self._size} bytes are no header", key=self._ident
+                f"{self._ident}: no {self._container.suffix} header in its {self._size} bytes", key=self._ident
             )
-        # The head alone makes an array in which nothing was written (`numpy.lib.format.open_memmap` closes the file there).
+        # The header alone is an array without written elements (`numpy.lib.format.open_memmap` closes the file at that point).
         if self._size not in (self._head.nbytes, self._whole_size):
             raise ContentInvalid(
-                f"{self._ident} has {self._size} bytes, and its header tells of {self._whole_size}: nothing was stored",
+                f"{self._ident} has {self._size} bytes, but its header requires {self._whole_size}: nothing was stored",
                 key=self._ident,
             )
         if self._same:
             await self._writer.publish_whole()
         else:
-            # Where nothing was written is zeros, whatever the fill value that is kept.
+            # Unwritten elements are zeros, also if the fill value that is kept is not.
             is_zero = not any(self._node.metadata.fill_bytes)
             await (self._writer.publish() if is_zero else self._writer.publish_whole())
             layout = await self._context.editor.layout_for(self._path)
@@ -166,7 +167,7 @@ class NewArrayStage(Stage):
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
 
     async def _attributes(self) -> Mapping[str, Any]:
-        """Those of the array that is replaced, as they are now."""
+        """Return the present attributes of the replaced array."""
         assert self._node is not None
         now = await self._context.hierarchy.node(self._path) if self._replaced is not None else None
         return kept_attributes(now, self._node) if isinstance(now, ArrayNode) else {}
@@ -189,7 +190,7 @@ class NewArrayStage(Stage):
         finally:
             self._bytes.close()
 
-    # --- the head -----------------------------------------------------------------------------------------------------------
+    # --- header -------------------------------------------------------------------------------------------------------------
 
     @property
     def _whole_size(self) -> int:
@@ -220,7 +221,7 @@ class NewArrayStage(Stage):
         is_held = head.dtype == little == data_type.npy_dtype
         file_order = FileOrder(data_type.dtype if is_held else head.dtype, head.fortran_order)
         if self._size > (whole_size := _size_of(head)):
-            raise FileTooLarge(f"the header of {self._ident} tells of {whole_size} bytes, not more", key=self._ident)
+            raise FileTooLarge(f"{self._ident}: the header limits the file to {whole_size} bytes", key=self._ident)
         if not self._same:
             self._placing = await self._context.editor.place_apart(node, over=self._replaced is not None)
             self._making.chunk_prefix = node.chunk_prefix if self._placing is None else self._placing.chunk_prefix
@@ -251,7 +252,7 @@ class NewArrayStage(Stage):
             old = self._replaced.array.node if self._replaced is not None else None
             data_type, order = from_numpy(np.dtype(head.dtype)), "F" if head.fortran_order else "C"
             if old is not None and old.metadata.data_type.npy_dtype == head.dtype.newbyteorder("<"):
-                # It may be a type that NumPy lacks.
+                # The old type may be one that NumPy lacks.
                 data_type = old.metadata.data_type
             new_arrays = self._context.new_arrays
             return replacing(old, self._path, layout, new_arrays, shape=head.shape, data_type=data_type, order=order)
@@ -262,12 +263,12 @@ class NewArrayStage(Stage):
         await self._making.confirm()
         layout = await self._context.editor.layout_for(self._path)
         apart = self._making.chunk_prefix
-        # Who reads the file meanwhile asks for its chunks where they were, or where they are then.
+        # Concurrent readers of the file find its chunks at the old prefix or at the new one.
         async with self._making.changing():
             await self._context.editor.put(node, placing, over=self._replaced is not None)
             self._making.document, self._making.generation = placing.document(layout, node)
             self._making.move(self._making.path, node.chunk_prefix)
-            # What comes to be in its place from now on is another.
+            # A later array at its path is another one.
             self._making.anchor = None
             self._context.hierarchy.live.hold(self._making)
         await placing.end()
@@ -286,35 +287,35 @@ class NewArrayStage(Stage):
         self._on_stored(tuple((await self._context.editor.layout_for(self._path)).format(node)))
 
     async def _abandon(self) -> None:
-        """The file never became whole: what of it was stored goes, and the path is free again, or has its old array still."""
+        """Erase the stored part of an incomplete file; its path is free again, or still has the old array."""
         if self._placing is not None:
             await self._context.hierarchy.queued.drop(self._context.hierarchy.queued.below(self._placing.chunk_prefix))
             await self._placing.end()
             return
         if self._writer is not None and self._writer.stored and self._making.why_gone is None and not await self._is_whole():
             try:
-                # What somebody else has stored there meanwhile is theirs.
+                # Values stored there by another program meanwhile stay.
                 chunks = self._writer.array.chunks
                 keys = dict.fromkeys(key for coords in self._writer.stored for key in chunks.keys(coords))
                 await self._context.store.erase_values(keys)
                 await self._remove_folders(self._making.chunk_prefix, keys)
             except ZarrfsError as error:
-                log.error("chunks of the unfinished array %s could not be erased: %s", self._path, error)
+                log.error("%s: chunks of the incomplete array could not be erased: %s", self._path, error)
         self._context.hierarchy.reveal(self._path)
 
     async def _is_whole(self) -> bool:
-        """Whether its documents are stored all the same: a step that failed may have taken effect."""
+        """Return True if its documents are stored despite an error: a failed step may have taken effect."""
         assert self._node is not None
         hierarchy = self._context.hierarchy
         written = (await self._context.editor.layout_for(self._path)).format(replace(self._node, path=self._path))
         try:
             return await hierarchy.documents(written) == written
         except ZarrfsError:
-            # Nobody can tell: its chunks stay.
+            # Unknown: its chunks stay.
             return True
 
     async def _remove_folders(self, prefix: Prefix, keys: Iterable[Key]) -> None:
-        """Folders that were made for these keys, and in which nothing is left."""
+        """Remove the folders of these keys, if they are empty."""
         folders = {prefix}
         for key in keys:
             folder = Prefix(key.rpartition("/")[0] + "/")
@@ -327,5 +328,5 @@ class NewArrayStage(Stage):
 
 
 def _size_of(head: Head) -> int:
-    """Bytes of the whole file that begins with ``head``."""
+    """Return the size in bytes of the complete file that begins with ``head``."""
     return head.nbytes + math.prod(head.shape) * head.dtype.itemsize

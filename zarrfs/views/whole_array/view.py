@@ -1,8 +1,8 @@
-"""Whole-array files: each array as one file of a format that other programs open; one folder for each container format (``npy/``).
+"""Whole-array files: each array as one file of a common format, in one folder for each container format (``npy/``).
 
-A file that is written to changes the array's elements. A new file becomes an array when it is whole; one that is emptied and written anew
-replaces its array. Under a temporary name (`zarrfs.vfs.temporary_names`) any file can be written: a rename makes an array of it. Other
-names that no array's file can have are refused.
+A write to a file changes the array's elements. A new file becomes an array when it is complete; a file that is truncated and
+rewritten replaces its array. Under a temporary name (`zarrfs.vfs.temporary_names`) any file can be written, and a rename turns it
+into an array. Other names that no array's file can have are refused.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class WholeArrayView(View):
         return [] if path is None else zip(self._names(path), (False, True), strict=True)
 
     def _names(self, path: NodePath) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Of the file that a node has where it is an array, and of the folder where it is a group."""
+        """Return the names of the file of a node that is an array, and of the folder of one that is a group."""
         *above, name = [names.name_of(part) for part in path[1:].split("/")]
         stem = self._context.store_name if path == ROOT else name
         return (*above, made_name(stem, self._container.suffix)), (*above, name)
@@ -93,7 +93,7 @@ class WholeArrayView(View):
 
 
 class ArrayFiles(GroupChildren):
-    """What is in a group: a folder for each group, a file for each array."""
+    """The entries of a group: a folder for each group, a file for each array."""
 
     def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
         super().__init__(context, path)
@@ -103,7 +103,7 @@ class ArrayFiles(GroupChildren):
         self.suffixes = (container.suffix, *super().suffixes)
 
     async def array(self, name: str) -> Node | None:
-        """The file ``name``, where that is the usual name of an array's."""
+        """Return the file ``name``, if that is the regular name of an array's file."""
         node = await self.array_called(name)
         if node is None or made_name(name[: -len(self._container.suffix)], self._container.suffix) != name:
             return None
@@ -118,7 +118,7 @@ class ArrayFiles(GroupChildren):
         return StagedFile(self.context.staging, content, writable=self._writable and self.context.may_write(node))
 
     async def array_called(self, name: str) -> ArrayNode | None:
-        """The array of which ``name`` is the usual name of its file, without listing the folder; a real group of that name goes first."""
+        """Return the array whose file has the regular name ``name``, without a listing; a group of that name takes precedence."""
         suffix = self._container.suffix
         if not name.endswith(suffix):
             return None
@@ -150,7 +150,7 @@ class ArrayFiles(GroupChildren):
 
 
 class WholeArrayGroup(OverlayDirectory):
-    """The folder of a group. Files that are to become arrays are in it, too."""
+    """The folder of a group. It also contains files that are to become arrays."""
 
     def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
         super().__init__(context)
@@ -161,7 +161,7 @@ class WholeArrayGroup(OverlayDirectory):
 
     @property
     def path(self) -> NodePath:
-        """Where its group is now."""
+        """The present path of its group."""
         return self._place.path
 
     @property
@@ -183,7 +183,7 @@ class WholeArrayGroup(OverlayDirectory):
     def check(self) -> None:
         self._place.check()
 
-    # --- what is there ------------------------------------------------------------------------------------------------------
+    # --- contents -----------------------------------------------------------------------------------------------------------
 
     async def stored_mtime_ns(self) -> int | None:
         return await self.context.folder_mtime_ns(self.path)
@@ -217,11 +217,11 @@ class WholeArrayGroup(OverlayDirectory):
                 return self.context.node_attributes.of(await self.context.hierarchy.node(node.content.path))
             return await node.extended_attributes()
 
-    # --- what is done in it -------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------------
 
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
         if not name.endswith(self.container.suffix) or name.startswith("."):
-            # Hidden names are what programs write first (rsync, editors).
+            # Programs such as rsync and editors write hidden names first.
             ident = self.here + name
             if name not in self.context.temporary_names:
                 raise NameInvalid(
@@ -232,7 +232,7 @@ class WholeArrayGroup(OverlayDirectory):
         old = renamed.content.path if renamed is not None and isinstance(renamed.content, WholeArrayContent) else None
         await self.context.editor.check_creatable(path, old)
         if await self.context.hierarchy.node(path) is not None:
-            raise EntryExists(f"there is a node at {path} already, which is no array that {self.view}/ can show", key=path)
+            raise EntryExists(f"{path} already exists and is not an array that {self.view}/ can show", key=path)
         return WholeArrayContent(self.context, path, self.container)
 
     async def make_folder(self, name: str) -> Directory:
@@ -251,11 +251,11 @@ class WholeArrayGroup(OverlayDirectory):
         await self.context.sync_node(self.path)
 
     async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
-        """What is staged is stored first; an array that is replaced goes before the other takes its place."""
+        """Run rename(2) of a file. Staged bytes are stored first; a replaced array is removed before the other takes its path."""
         old = file.content
         assert isinstance(old, WholeArrayContent) and isinstance(content, WholeArrayContent)
         staging = self.context.staging
-        # Before anything is lost.
+        # Checked before anything is lost.
         await self.context.editor.check_rename(old.path, content.path)
         if (staged := staging.get(file.ident)) is not None:
             await staged.publish_now()
@@ -263,7 +263,7 @@ class WholeArrayGroup(OverlayDirectory):
             await self.context.editor.rename(old.path, content.path, over=target is not None)
 
     async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
-        raise NameInvalid(f"{content.ident!r}: an array's file ends in {self.container.suffix}", key=content.ident)
+        raise NameInvalid(f"{content.ident!r}: the file of an array ends in {self.container.suffix}", key=content.ident)
 
     async def rename_folder(
         self, folder: Directory, target: Directory | None, new_directory: OverlayDirectory, new_name: str
@@ -276,12 +276,12 @@ class WholeArrayGroup(OverlayDirectory):
         if isinstance(target, WholeArrayGroup):
             await target._require_empty()
             await self.context.editor.erase(new)
-        # What is written to files in it goes with it.
+        # Staged files in it move with it.
         await self.context.editor.rename(folder.path, new)
 
     async def erase_file(self, file: StagedFile) -> None:
         assert isinstance(file.content, WholeArrayContent)
-        # Anything else that has come there meanwhile is not what the name stands for.
+        # Another node may have appeared at the path meanwhile; the name does not stand for that.
         if isinstance(await self.context.hierarchy.node(file.content.path), ArrayNode):
             await file.content.erase()
 
@@ -301,7 +301,7 @@ class WholeArrayGroup(OverlayDirectory):
 
 
 class WholeArrayRoot(WholeArrayGroup):
-    """The root of the view; where the root of the store is an array, its file is named after the store."""
+    """The root of the view. If the root of the store is an array, its file is named after the store."""
 
     def __init__(self, context: ViewContext, container: Container) -> None:
         super().__init__(context, ROOT, container)
@@ -324,7 +324,7 @@ class WholeArrayRoot(WholeArrayGroup):
 
     async def require_room(self, name: str) -> None:
         if await self._only() is not None:
-            raise NotPermitted(f"{name!r}: the root of the store is an array, beside which there is nothing", key=name)
+            raise NotPermitted(f"{name!r}: the root of the store is an array, and no other entry can exist", key=name)
 
     async def _only(self) -> Child | None:
         node = await self.context.hierarchy.node(ROOT)
