@@ -214,7 +214,7 @@ async def test_what_is_no_chunk_cannot_be_created(name: str) -> None:
     async with tree_over(store) as tree:
         folder = await walk(tree, "chunks/a")
         assert isinstance(folder, Directory)
-        with pytest.raises(NameInvalid, match=r"no chunk of /a"):
+        with pytest.raises(NameInvalid, match=r"not a chunk of /a"):
             await folder.create(name, NEW)
     assert await contents(store) == before
 

@@ -189,7 +189,7 @@ async def test_looking_up_other_names_does_not_make_it() -> None:
                 assert gets(s.tree) == before
 
 
-@pytest.mark.logs("no consolidated copy is shown")
+@pytest.mark.logs("consolidated copy not shown")
 @trio_test
 async def test_one_that_would_be_too_large_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shown_copies, "MAX_NBYTES", 500)

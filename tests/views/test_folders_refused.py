@@ -162,7 +162,7 @@ async def test_what_is_written_to_a_chunk_that_a_resize_took_away_is_refused() -
     async with tree_over(await store_of(Example((4,), (2,)))) as tree:
         async with opened(tree, "chunks/a/1", WRITE) as handle:
             await tree.store.set(Key("a/.zarray"), array_document((2,), (2,), "<i2"))
-            with pytest.raises(StaleEntry, match="the metadata of /a changed: open the chunk again"):
+            with pytest.raises(StaleEntry, match="the metadata of /a was changed concurrently: open the chunk again"):
                 await changed(handle, b"\1\0\2\0")
 
 

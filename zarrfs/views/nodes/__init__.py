@@ -1,1 +1,1 @@
-"""What chunks/ and zarr3/ share: each node of the hierarchy is a folder."""
+"""Shared parts of chunks/ and zarr3/: each node of the hierarchy is a folder."""

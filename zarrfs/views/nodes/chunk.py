@@ -1,4 +1,4 @@
-"""Chunks as files: decoded, or encoded as they are stored."""
+"""Chunks as files: decoded, or encoded as stored."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from zarrfs.views.nodes.chunk_stage import ChunkStage
 from zarrfs.views.nodes.missing_chunks import missing_size
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
-# An encoded chunk up to this size is got whole, once, when it is first read; a larger one in the ranges that are asked for.
+# Encoded chunks up to this size are read whole, once, at the first read; larger ones in the requested ranges.
 _WHOLE_NBYTES = 8 * 1024 * 1024
-# A decoded chunk up to this size is got when it is opened for reading: it takes no more than to look whether it is still there.
+# Decoded chunks up to this size are read at open: that costs no more than the check that they still exist.
 _AT_ONCE_NBYTES = 1024 * 1024
-# What an open file keeps of a chunk lies in a file when memory has no room; a smaller chunk is decoded anew.
+# An open file keeps a chunk of at least this size in a spill file if memory is short; a smaller one is decoded again.
 _IN_FILE_NBYTES = 1024 * 1024
 
 
 class ChunkFile(NodeContent):
-    """Chunk ``coords`` of an array, which is called ``path`` where it was renamed since it was opened."""
+    """Chunk ``coords`` of an array; ``path`` is the present path of an array renamed since it was opened."""
 
     def __init__(self, form: ViewFormat, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
         self._form = form
@@ -87,12 +87,12 @@ class ChunkFile(NodeContent):
                 self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=stat.mtime_ns)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
-        # What comes to be in the place of its array from now on is another.
+        # A later array in the place of this one is another array.
         self._context.hierarchy.live.hold(self._opened.live)
         return await super().stage(room, empty=empty)
 
     async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
-        # Of a chunk in a shard the generation is that of all chunks there.
+        # The generation of a chunk in a shard is that of all chunks in it.
         if self._opened.array.metadata.shards:
             return await self.stage(room, empty=False)
         return await self.stage_of(room, seen, anew)
@@ -100,10 +100,10 @@ class ChunkFile(NodeContent):
     @property
     @abc.abstractmethod
     def _form_of_bytes(self) -> tuple[Any, ...]:
-        """What says which bytes are those of this chunk: where it is another, what is staged is no longer a value of it."""
+        """Return the metadata that determines the bytes of this chunk; after a change of it, staged bytes are no longer valid."""
 
     async def _current(self) -> OpenArray:
-        """The array as it is now. Where it has another shape, but the same chunks, this is still one of them."""
+        """Return the array as it is now. If its shape has changed but this chunk has not, the file is still valid."""
         before = self._opened
         if not await self._context.hierarchy.is_current(before):
             now = await self._context.hierarchy.array(before.live.path)
@@ -113,14 +113,14 @@ class ChunkFile(NodeContent):
                 if self._form_of_bytes == was:
                     return now
                 self._opened = before
-            raise StaleEntry(f"the metadata of {self.path} changed: open the chunk again", key=self.ident)
+            raise StaleEntry(f"the metadata of {self.path} was changed concurrently: open the chunk again", key=self.ident)
         return self._opened
 
 
 class DecodedChunk(ChunkFile):
     """A chunk's elements as bytes; its size is fixed by the metadata. Codecs may round what is written, and padding is replaced.
 
-    Elements without a fixed size are their plain encoding (`Array.plain`), whose size is known when they are decoded.
+    Elements without a fixed size have their plain encoding (`Array.plain`), whose size is known after the decoding.
     """
 
     def __init__(self, form: ViewFormat, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
@@ -147,7 +147,7 @@ class DecodedChunk(ChunkFile):
         return _DecodedSnapshot(opened, self._coords, self._nbytes, mtime_ns, generation, self._room, allocated=allocated)
 
     async def opened(self) -> Snapshot | None:
-        # Who has been given the chunk once has it in pages.
+        # A second open finds the chunk in the kernel's pages.
         if not self._was_given:
             return await self.opened_to_change()
         return await self.snapshot()
@@ -166,7 +166,7 @@ class DecodedChunk(ChunkFile):
 
     async def load(self) -> Buffer | None:
         opened = await self._current()
-        # What was decoded before may be another value than the one that a part of is about to be changed.
+        # Decoded again: an earlier result may be of another value than the one whose part is changed.
         elements, _ = await _decoded(opened, self._coords)
         if elements is None and self._form.fills(opened.array.node):
             elements = await opened.array.filled(self._coords)
@@ -179,7 +179,7 @@ class DecodedChunk(ChunkFile):
         if not empty:
             data = await self.load()
             if data is None:
-                # Somebody has erased it since it was opened.
+                # Another program has erased it since it was opened.
                 data = _as_bytes(await self._opened.array.filled(self._coords))
         return self._stage(room, data)
 
@@ -189,7 +189,7 @@ class DecodedChunk(ChunkFile):
         await self._current()
         if (data := await seen.at_hand()) is None:
             return await self.stage(room, empty=False)
-        # It goes on from what was there when it was opened, or read, although that may be another by now.
+        # The change is based on the bytes at open or at the first read, although the stored value may differ by now.
         return self._stage(room, data)
 
     def _stage(self, room: StagingRoom, data: Buffer | None) -> ChunkStage:
@@ -200,7 +200,8 @@ class DecodedChunk(ChunkFile):
     def check_write(self, offset: int, size: int) -> None:
         if self._is_variable and offset + size > MAX_VARIABLE_NBYTES:
             raise FileTooLarge(
-                f"{self.ident}: no chunk of elements of variable length has more than {MAX_VARIABLE_NBYTES} bytes", key=self.ident
+                f"{self.ident}: exceeds the maximum of {MAX_VARIABLE_NBYTES} bytes of a chunk of variable-length elements",
+                key=self.ident,
             )
         super().check_write(offset, size)
 
@@ -216,7 +217,7 @@ class DecodedChunk(ChunkFile):
         await opened.array.write_chunk(self._coords, data)
 
     async def _publish_elements(self, data: Buffer, changed: Mask | None = None) -> None:
-        """`publish`; with ``changed`` only those elements, of all of the chunk in C order."""
+        """Run `publish`; with ``changed`` store only those elements, of all of the chunk in C order."""
         if changed is None:
             await self.publish(data)
             return
@@ -260,7 +261,7 @@ class DecodedChunk(ChunkFile):
 
 
 class EncodedChunk(ChunkFile):
-    """A chunk's stored bytes, unchanged. What is written has to decode to a chunk, and is stored as it is, its padding too."""
+    """A chunk's stored bytes, unchanged. Written bytes must decode to a chunk, and are stored as they are, including padding."""
 
     verbatim = True
 
@@ -282,10 +283,10 @@ class EncodedChunk(ChunkFile):
 
     def check_write(self, offset: int, size: int) -> None:
         array = self._opened.array
-        # More than any chunk can have is refused before it is staged.
+        # Refused before bytes are staged that no chunk can have.
         limit = array.chain.encoded_limit(array.metadata.chunk_grid.chunk_shape(self._coords))
         if offset + size > limit:
-            raise FileTooLarge(f"{self.ident}: no chunk of this array has more than {limit} bytes", key=self.ident)
+            raise FileTooLarge(f"{self.ident}: exceeds the maximum of {limit} bytes of a chunk of this array", key=self.ident)
 
     async def publish(self, data: Buffer) -> None:
         opened = await self._current()
@@ -323,7 +324,7 @@ class _DecodedSnapshot(Snapshot):
         self.attributes = Attributes(False, nbytes, mtime_ns, allocated=allocated, generation=generation)
 
     async def at_hand(self) -> Buffer | None:
-        """The chunk, where the store need not be asked for it."""
+        """Return the chunk, if no request to the store is needed."""
         if self._data is None and self._stored is None:
             return None
         return await self.read(0, self.attributes.size)
@@ -339,7 +340,7 @@ class _DecodedSnapshot(Snapshot):
         if elements is None:
             elements = await self._opened.array.filled(self._coords)
         data = _as_bytes(elements)
-        # A small one is decoded anew where nothing has room for it.
+        # A small chunk is decoded again if there is no room for it.
         self._data, self._stored = kept(data, self._room, in_file=len(data) >= _IN_FILE_NBYTES), None
         return data[offset : offset + size]
 
@@ -380,8 +381,10 @@ class _EncodedSnapshot(Snapshot):
 
 
 async def decoded_size(opened: OpenArray, coords: Coords) -> int:
-    """Bytes of the file of a decoded chunk. Where elements have no fixed size the chunk is decoded, and a bad one has none: who opens
-    it is told why."""
+    """Return the size in bytes of the file of a decoded chunk.
+
+    Chunks with elements of no fixed size are decoded; a corrupt one counts as 0 bytes, and its open returns the error.
+    """
     if opened.array.plain is None:
         return opened.array.metadata.chunk_nbytes(coords)
     try:
@@ -392,7 +395,7 @@ async def decoded_size(opened: OpenArray, coords: Coords) -> int:
 
 
 async def _decoded(opened: OpenArray, coords: Coords) -> tuple[Elements | None, KeyStat | None]:
-    """A chunk as it is now, and of which stored value; None where there is none."""
+    """Return a chunk as it is now, and the stat of its stored value; None if there is none."""
     while (stat := await opened.array.chunks.stat(coords)) is not None:
         try:
             return await opened.reader.chunk(coords, stat.generation), stat

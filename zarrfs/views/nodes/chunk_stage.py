@@ -1,4 +1,4 @@
-"""A change of a chunk file: which elements it changes, and so what of the chunk stays as others have made it by then."""
+"""Stage of a chunk file: it records the changed elements, so that a publish keeps concurrent changes to all others."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Publish(Protocol):
 
 
 class ChunkStage(ValueStage):
-    """The bytes of a chunk of ``nbytes`` in elements of ``itemsize``, that begin as ``data``; None: with nothing, so that what is written
-    replaces the chunk. So does what replaces each of its elements.
+    """The bytes of a chunk of ``nbytes`` in elements of ``itemsize``, that begin as ``data``.
 
-    A byte that is changed changes its element. The room for which elements these are is taken when the first is changed.
+    If ``data`` is None the stage begins empty, and the written bytes replace the chunk, as does a change of every element. A
+    changed byte changes its element. The mask of changed elements is allocated at the first change.
     """
 
     def __init__(self, room: StagingRoom, data: Buffer | None, publish: Publish, *, nbytes: int, itemsize: int) -> None:
@@ -58,7 +58,8 @@ class ChunkStage(ValueStage):
             changed = of_elements(which, offset - first, self._itemsize)
         places = np.flatnonzero(changed)
         changed = changed[places[0] : places[-1] + 1]
-        # An element that is changed is what its writer sees, all of it. What is as it was given may be another by now.
+        # The writer sees all of an element that it changes. Elements that it read and did not change may differ in the store by
+        # now.
         low, high = int(places[0]) * self._itemsize, (int(places[-1]) + 1) * self._itemsize
         piece = shown[low:high]
         if not changed.all():
@@ -67,7 +68,7 @@ class ChunkStage(ValueStage):
         self._mark(first + low, first + high, changed)
 
     def _whole_elements(self, offset: int, data: Buffer, given: Given) -> tuple[int, Elements]:
-        """The elements that ``data`` is, or is a part of, as its writer sees them, in bytes; and where they begin."""
+        """Return the elements that ``data`` covers, in full or in part, as its writer sees them, in bytes; and their offset."""
         end = offset + len(data)
         first, last = offset - offset % self._itemsize, end + -end % self._itemsize
         if (first, last) == (offset, end):
@@ -109,7 +110,7 @@ class ChunkStage(ValueStage):
         self._changed = None
 
     def _have_mask(self) -> None:
-        """Raises `TooLarge` where there is no room to note what is changed."""
+        """Allocate the mask of changed elements, in a file if memory is short. Raises `TooLarge` if there is no room."""
         if self._is_new or self._changed is not None:
             return
         count = self._nbytes // self._itemsize
@@ -120,7 +121,7 @@ class ChunkStage(ValueStage):
             self._changed = np.frombuffer(spill.mapped(max(1, count)), bool, count)
 
     def _mark(self, start: int, stop: int, which: Mask | None = None) -> None:
-        """Bytes ``start`` to ``stop`` are changed; with ``which``, these of the elements that they are."""
+        """Mark the elements in bytes ``start`` to ``stop`` as changed; with ``which``, those of them that it selects."""
         if self._changed is None or stop <= start:
             return
         here = self._changed[start // self._itemsize : -(-stop // self._itemsize)]

@@ -1,6 +1,6 @@
-"""What a folder of a view of nodes is by what lies at its path: a group, an array or a part of its chunk keys, or something that waits.
+"""Contents of a folder in a view of nodes: those of a group, an array, a part of its chunk keys, or a waiting folder.
 
-Temporary files are not its business.
+Temporary files are handled elsewhere.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from zarrfs.views.nodes.missing_chunks import MissingChunks
 from zarrfs.views.nodes.view_format import ViewFormat
 
 Folder = Callable[[NodePath], Directory]
-"""Makes the folder at a path."""
+"""Returns the folder at a path."""
 
 
 class FolderContents(abc.ABC):
-    """See the module's text. ``node``: whose folder it is, or is part of; None where there is no node yet."""
+    """See the module's text. ``node``: the node of the folder, or of the array around it; None before there is one."""
 
     node: HierarchyNode | None
 
@@ -39,7 +39,7 @@ class FolderContents(abc.ABC):
         """See `Directory.lookup`."""
 
     async def look(self, name: str) -> tuple[Node, Attributes | None]:
-        """What is called ``name``, and its attributes where they were found on the way."""
+        """Return the entry ``name``, and its attributes if the lookup finds them."""
         return await self.lookup(name), None
 
     @abc.abstractmethod
@@ -48,10 +48,10 @@ class FolderContents(abc.ABC):
 
     @abc.abstractmethod
     async def content(self, name: str) -> Content | None:
-        """What a file of this name stands for; None where it is neither a document nor a chunk."""
+        """Return the content of a file of this name; None if it is neither a document nor a chunk."""
 
     def left(self) -> AsyncIterator[Entry]:
-        """Entries that keep the folder from being removed."""
+        """Return the entries that prevent a removal of the folder."""
         return self.entries()
 
 
@@ -87,7 +87,7 @@ class GroupContents(GroupChildren, FolderContents):
         return self._entries()
 
     async def _copy(self) -> Entry | None:
-        """The entry of the document with the consolidated copy, where there is one, or one is being written."""
+        """Return the entry of the document with the consolidated copy, if there is one, or one is being written."""
         form, name = self._form, self._form.copy_document
         staged = staged_in(self.context.staging, form.ident(self.path, "")).get(name)
         if staged is not None and staged.size is not None:
@@ -95,7 +95,7 @@ class GroupContents(GroupChildren, FolderContents):
         return await form.copies.entry(self.node)
 
     async def _entries(self) -> AsyncIterator[Entry]:
-        """All but a document that is there for a consolidated copy alone; of one that holds a copy as well, the size is without."""
+        """Yield all entries but a document that exists for a consolidated copy alone; sizes exclude a copy."""
         waiting = {path.name for path in self._form.state.waiting_in(self.path)}
         async for entry in super().entries():
             waiting.discard(entry[0])
@@ -121,8 +121,11 @@ class GroupContents(GroupChildren, FolderContents):
 
 
 class ArrayContents(FolderContents):
-    """An array: its documents, and a file for each chunk that is stored. Where chunk keys have slashes, also a folder in which some of
-    them lie: those whose keys begin with ``inside`` (with its trailing slash)."""
+    """An array: its documents, and a file for each stored chunk.
+
+    If chunk keys have slashes, also a folder with a part of the chunks: those whose keys begin with ``inside`` (with its trailing
+    slash).
+    """
 
     def __init__(self, form: ViewFormat, node: ArrayNode, opened: OpenArray, folder: Folder, inside: str = "") -> None:
         self._form = form
@@ -165,13 +168,13 @@ class ArrayContents(FolderContents):
                 await self._require_stored(name, coords)
             return file, None
         if self._opened.array.plain is not None:
-            # Its size would have to be decoded.
+            # Its size is known only after a decoding.
             await self._require_stored(name, coords)
             return file, None
         snapshot = await content.snapshot()
         if snapshot is None:
             raise no_such_entry(name)
-        # Somebody may have begun to write it meanwhile.
+        # Another task may have begun to write it meanwhile.
         return file, file.shown(snapshot.attributes) if self._context.staging.get(content.ident) is None else None
 
     async def entries(self) -> AsyncIterator[Entry]:
@@ -191,12 +194,12 @@ class ArrayContents(FolderContents):
             raise no_such_entry(name)
 
     async def _entries(self, missing: MissingChunks | None) -> AsyncIterator[Entry]:
-        """All but missing chunks; ``missing`` loses the chunks that are not."""
+        """Yield all entries but missing chunks; stored chunks are removed from ``missing``."""
         if not self.inside:
             for shown in await document_children(self._form, self._node):
                 yield shown.entry
         staged, folders = self._staged()
-        # Where all keys begin with the name of one folder, that it holds any is all that matters.
+        # If all keys are in one folder, the first key found proves that it exists.
         only = self._keys.prefix.partition("/")[0] if self._form.folders and not self.inside and "/" in self._keys.prefix else None
         if only not in folders:
             async for name, coords, nbytes, mtime_ns in self._stored():
@@ -228,16 +231,19 @@ class ArrayContents(FolderContents):
             return form.chunk(self._opened, coords)
         if form.looks_like_chunk(key):
             grid_shape = self._node.metadata.grid_shape
-            raise NameInvalid(f"{key!r} is no chunk of {self._path}: the grid is {grid_shape}", key=self._ident(name))
+            raise NameInvalid(f"{key!r} is not a chunk of {self._path}: grid shape {grid_shape}", key=self._ident(name))
         return None
 
     def may_hold_chunks(self, name: str) -> bool:
-        """Whether a chunk could lie in, or below, a folder of this name."""
+        """Return True if a folder of this name could contain a chunk, at any depth."""
         return self._form.may_hold_chunks(self._node, f"{self.inside}{name}/")
 
     async def _is_folder(self, inside: str) -> bool:
-        """Whether there is a folder of keys that chunks could lie in. Always, because it takes long to find out which chunks there are;
-        but in an array that was made here only where there are some: ``cp -r`` makes each folder, and cannot stand one that is there."""
+        """Return True if there is a folder of keys that chunks could have.
+
+        That is always so, since a search for chunks takes long; in an array created here only if there are some: ``cp -r`` creates
+        each folder, and fails if it exists.
+        """
         if not self._form.state.is_made_array(self._path):
             return True
         if any(not each.is_lost for each in self._context.staging.unpublished_below(self._form.ident(self._path, inside))):
@@ -250,21 +256,24 @@ class ArrayContents(FolderContents):
 
     @property
     def _has_own_keys(self) -> bool:
-        """Whether chunks are called here as in the store."""
+        """True if chunk keys here are those of the store."""
         return self._node.metadata.chunk_key_encoding == self._keys and not self._node.metadata.shards
 
     async def _holds_any(self, inside: str) -> bool:
-        """Whether the store has keys there: a folder of it may be empty."""
+        """Return True if the store has keys there: a folder of the store may be empty."""
         async for name, is_prefix, _, _ in self._context.store.list_dir(Prefix(self._node.chunk_prefix + inside)):
             if not is_prefix or await self._holds_any(f"{inside}{name}/"):
                 return True
         return False
 
     async def _stored(self) -> AsyncIterator[tuple[str, Coords | None, int, int | None]]:
-        """Names of stored chunks, with coordinates, stored bytes and times; None for coordinates of folders, which may come again."""
+        """Yield names of stored chunks, with coordinates, stored bytes and times.
+
+        Folders have None as coordinates, and may repeat.
+        """
         ndim, array = self._node.metadata.ndim, self._opened.array
         if self.inside and self._has_own_keys:
-            # One folder of many: the store has just this one.
+            # One folder of many: list only this one in the store.
             async for name, is_prefix, nbytes, mtime_ns in self._context.store.list_dir(
                 Prefix(self._node.chunk_prefix + self.inside)
             ):
@@ -281,11 +290,11 @@ class ArrayContents(FolderContents):
             yield name, None if slash else coords, nbytes, mtime_ns
 
     def _indices(self, inside: str) -> Coords:
-        """The first indices of the chunks whose keys begin with ``inside``, a folder in which some lie."""
+        """Return the first indices of the chunks whose keys begin with ``inside``, a folder with some of them."""
         return tuple(map(int, inside[len(self._keys.prefix) :].split("/")[:-1]))
 
     def _staged(self) -> tuple[dict[str, Staged], set[str]]:
-        """What is staged here, by name, and names of folders in which something is staged, or waits."""
+        """Return the staged files here, by name, and names of folders that contain staged files, or wait."""
         here = self._ident("")
         files: dict[str, Staged] = {}
         folders = set()
@@ -304,7 +313,7 @@ class ArrayContents(FolderContents):
 
 
 class UndecidedContents(FolderContents):
-    """A folder that may be one of chunks, or a group: what is in it is temporary, or waits as well."""
+    """A folder that may become part of chunk keys, or a group: its entries are temporary, or wait as well."""
 
     node = None
 
@@ -325,7 +334,7 @@ class UndecidedContents(FolderContents):
 
     async def content(self, name: str) -> Content | None:
         if name in self._form.documents:
-            raise ContentInvalid(f"{self._path} is no node yet", key=self._form.ident(self._path, name))
+            raise ContentInvalid(f"{self._path} is not a node yet", key=self._form.ident(self._path, name))
         return None
 
 
@@ -349,5 +358,5 @@ class UnsupportedContents(FolderContents):
 
 
 async def folder_entry(form: ViewFormat, path: NodePath) -> Entry:
-    """The entry of the folder at ``path`` in a listing."""
+    """Return the entry of the folder at ``path`` in a listing."""
     return names.name_of(path.name), True, 0, await form.context.folder_mtime_ns(path), form.context.writable

@@ -1,5 +1,4 @@
-"""Documents of nodes as files: made from the node when they are read; when one is published, the node is changed so that it says the
-same. What that means is the view's business."""
+"""Documents of nodes as files, generated from the node at each read; a view defines how a published one changes the node."""
 
 from __future__ import annotations
 
@@ -47,22 +46,22 @@ class NodeDocument(DocumentContent):
             self.ident = self._form.ident(self.path, self.name)
 
     async def opened_to_write(self) -> None:
-        # What is known of it may be old: it is in use from now on, and confirmed before it is changed.
+        # Cached data about the array may be old: it is in use now, and is confirmed before a change.
         if self.live is None and (opened := await self._context.hierarchy.array(self.path)) is not None:
             self.live = opened.live
 
     def check_is_of(self, node: ArrayNode | GroupNode) -> None:
-        """Raise `ContentInvalid` if ``node`` is an array that can have no document of this name."""
+        """Raise `ContentInvalid` if ``node`` is an array that cannot have a document of this name."""
         if isinstance(node, ArrayNode) and (reason := self._form.why_no_document(node, self.name)) is not None:
             raise ContentInvalid(f"{self.ident}: {reason}", key=self.ident)
 
     @abc.abstractmethod
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
-        """Let ``node`` be what ``data`` says. Raises `ContentInvalid`; then nothing was changed."""
+        """Change ``node`` to match ``data``. Raises `ContentInvalid`; then nothing was changed."""
 
     @abc.abstractmethod
     def says_the_same(self, made: bytes | None, written: bytes) -> bool:
-        """Whether what was written says what the view would write (None: nothing)."""
+        """Return True if the written document is equivalent to that of the view (None: the node has none)."""
 
     async def snapshot(self) -> Snapshot | None:
         shown = await self._shown()
@@ -89,7 +88,7 @@ class NodeDocument(DocumentContent):
             await self._form.copies.spelled(await self._node(), written)
 
     async def erase(self) -> None:
-        """unlink(2): the name goes, and no more (`zarrfs.views.nodes.mount_only`)."""
+        """Run unlink(2): only the name is removed (`zarrfs.views.nodes.mount_only`)."""
         self._state.hide(self.ident, await self._made())
 
     async def sync(self) -> None:
@@ -99,7 +98,7 @@ class NodeDocument(DocumentContent):
 
     async def set_mtime(self, mtime_ns: int) -> None:
         if self.name == self._form.copy_document and self.live is None:
-            # What it says is known by then: who sets a time has looked at the file.
+            # The copy is computed at this time: a program that sets a time has looked up the file.
             await self._shown()
             self._form.copies.set_mtime(self.path, mtime_ns)
         self._state.set_mtime(self.ident, await self._made(), mtime_ns)
@@ -113,10 +112,10 @@ class NodeDocument(DocumentContent):
 
     @asynccontextmanager
     async def _editing(self) -> AsyncIterator[ArrayNode | GroupNode]:
-        """Around what changes the node, which is there, and stays where it is. Raises `StaleEntry`."""
+        """Return a context for a change of the node, which exists, and stays in place. Raises `StaleEntry`."""
         hierarchy = self._context.hierarchy
         async with self._context.editor.several(), hierarchy.live.staying(self._place):
-            # Its publisher was told of a move with all others.
+            # The staged file has followed a move already (`StagingArea.follow`).
             self.follow()
             if self.live is not None:
                 await self.live.confirmed()
@@ -128,7 +127,7 @@ class NodeDocument(DocumentContent):
             try:
                 yield node
                 if turns:
-                    # It is an array from here on for everybody else, too.
+                    # From here on every task sees an array.
                     await hierarchy.node(self.path)
             finally:
                 if turns:
@@ -148,7 +147,7 @@ class NodeDocument(DocumentContent):
     async def _node(self) -> ArrayNode | GroupNode:
         node = await self._found()
         if node is None:
-            raise NoSuchEntry(f"there is no node at {self.path}", key=self.ident)
+            raise NoSuchEntry(f"no node at {self.path}", key=self.ident)
         return node
 
     async def _shown(self) -> tuple[bytes, int] | None:
@@ -164,8 +163,10 @@ class NodeDocument(DocumentContent):
 
 
 async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> list[Child]:
-    """The documents of a node that have a name now: made from it, or just created and not yet published. Their sizes are without a
-    consolidated copy."""
+    """Return the documents of a node that have a name now: generated from it, or just created and not yet published.
+
+    Sizes exclude a consolidated copy.
+    """
     context, path, writable = form.context, node.path, form.context.may_write(node)
     shown = await form.shown_documents(node)
     sizes: dict[str, tuple[int, int | None]] = {name: (len(text), mtime_ns) for name, (text, mtime_ns) in shown.items()}
@@ -186,10 +187,12 @@ async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> li
 
 
 def check_only_shape_differs(ident: str, before: ArrayMetadata, after: ArrayMetadata, names: dict[str, str]) -> None:
-    """Raise `ContentInvalid` when a document that was written changes something of an array that cannot be changed. ``names``: the
-    members of `ArrayMetadata` that are compared, and what the document calls them."""
+    """Raise `ContentInvalid` if a written document changes a fixed property of an array.
+
+    ``names``: the compared members of `ArrayMetadata`, with their names in the document.
+    """
     if before.ndim == after.ndim and after.chunk_grid != before.chunk_grid:
-        # A grid may say where each chunk ends: of another shape it says something else.
+        # A grid may state where each chunk ends, which depends on the shape.
         before = replace(before, chunk_grid=before.chunk_grid.resized(after.shape))
     for member, name in ({"ndim": "the number of dimensions"} | names).items():
         if getattr(before, member) != getattr(after, member):
@@ -197,7 +200,7 @@ def check_only_shape_differs(ident: str, before: ArrayMetadata, after: ArrayMeta
 
 
 def parsed(ident: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> dict[str, object]:
-    """The JSON object that was written; ``loose`` as for `parse_object`. Raises `ContentInvalid`."""
+    """Return the written JSON object; ``loose`` as for `parse_object`. Raises `ContentInvalid`."""
     try:
         return parse_object(ident, data, loose)
     except MetadataError as error:
@@ -205,7 +208,7 @@ def parsed(ident: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> 
 
 
 def check_attributes(ident: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Raise `ContentInvalid` where attributes that were written have numbers that JSON has not, and the node does not have already."""
+    """Raise `ContentInvalid` if written attributes contain numbers that JSON does not allow, unless the node already has them."""
     try:
         check_bare_tokens(dict(before), dict(after))
     except MetadataError as error:

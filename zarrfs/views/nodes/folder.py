@@ -1,14 +1,15 @@
-"""The folders of a view that shows each node as one: groups and arrays, and what can be done in them.
+"""The folders of a view of nodes, for groups and arrays, and the operations in them.
 
-A folder stands for whatever is at its path *now*: a new group becomes an array when it gets an array's document, and the kernel still
-holds the same folder. What differs between the kinds is in a `FolderContents`, found at each call; what differs between views in a
-`ViewFormat`.
+A folder stands for the object at its path *now*: a new group becomes an array when an array's document is written, while the kernel
+still holds the same folder. A `FolderContents`, found at each call, implements the differences between kinds, and a `ViewFormat`
+those between views.
 
-File names in a folder are of three sorts: documents, chunks (in an array), and temporary names (`zarrfs.vfs.temporary_names`), which
-exist in this mount only: editors and rsync write one and rename it over a document or a chunk. Any other name is refused: such a file
-would be gone when the mount ends. In a folder without an array's document the names of chunks are temporary too: they wait for it,
-since ``cp -r`` copies in any order. Where chunk keys have slashes, folders whose names can be a part of a key wait as well, in a folder
-that was just made: they are groups as soon as something says so (`zarrfs.views.nodes.undecided`).
+There are three sorts of file names in a folder: documents, chunks (in an array), and temporary names
+(`zarrfs.vfs.temporary_names`), which exist in this mount only: editors and rsync write one and rename it over a document or a
+chunk. Any other name is refused, since the file would be lost at the end of the mount. In a folder without an array's document,
+names of chunks are temporary too: they wait for the document, since ``cp -r`` copies in any order. If chunk keys have slashes,
+folders whose names can be a part of a key also wait in a new folder, and become groups once their kind is determined
+(`zarrfs.views.nodes.undecided`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class NodeFolder(OverlayDirectory):
 
     @property
     def path(self) -> NodePath:
-        """Where its node is now: who stands in the folder of a node stays in it, wherever it goes."""
+        """The present path of its node: a program in the folder of a node follows it through renames."""
         return self._place.path
 
     @property
@@ -80,7 +81,7 @@ class NodeFolder(OverlayDirectory):
     def check(self) -> None:
         self._place.check()
 
-    # --- what is there ------------------------------------------------------------------------------------------------------
+    # --- contents -----------------------------------------------------------------------------------------------------------
 
     async def attributes(self) -> Attributes:
         await self._know_array()
@@ -96,7 +97,7 @@ class NodeFolder(OverlayDirectory):
         return self._described(await self._kind())
 
     async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
-        """What is in the folder of a node has those of the node, but for the folders of other nodes."""
+        """Return the node's extended attributes for each entry in its folder, except for the folders of other nodes."""
         if self._context.temporaries.get(self.ident(name)) is not None:
             return BECOMING
         kind = await self._kind()
@@ -109,7 +110,7 @@ class NodeFolder(OverlayDirectory):
         async for entry in (await self._kind()).entries():
             yield entry
 
-    # --- what is done in it -------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------------
 
     async def make_folder(self, name: str) -> Directory:
         kind = await self._kind()
@@ -118,7 +119,7 @@ class NodeFolder(OverlayDirectory):
             self.state.wait(self.path.child(name))
             return NodeFolder(self.form, self.path.child(name))
         if not isinstance(kind, GroupContents | UndecidedContents):
-            raise NotPermitted(f"{self.path} is an array, and holds no groups", key=self.ident(name))
+            raise NotPermitted(f"{self.path} is an array and cannot contain groups", key=self.ident(name))
         path = child_path(self.path, name)
         if is_part and await self._may_become_array(kind):
             self.state.wait(path)
@@ -140,10 +141,10 @@ class NodeFolder(OverlayDirectory):
         await folder.erase()
 
     async def erase(self) -> None:
-        """Erase the node, if nothing is left in the folder that somebody put there. Raises `DirectoryNotEmpty`.
+        """Erase the node, if the folder contains nothing that a program put there. Raises `DirectoryNotEmpty`.
 
-        The document that comes with the folder of a group goes with it, as long as it says nothing else. What the store has there that is
-        not shown stays, and with it the folder.
+        A group's own document is removed with its folder, unless it has other content. Hidden keys of the store prevent the
+        removal.
         """
         kind = await self._kind()
         left = [entry[0] for entry in self._context.temporaries.entries(self.ident(""))] + [entry[0] async for entry in kind.left()]
@@ -160,7 +161,7 @@ class NodeFolder(OverlayDirectory):
         self.state.forget_below(self.ident(""))
 
     async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
-        # Two values of the store, of different kinds maybe: copying is all that is left, and the program does that.
+        # The values may differ in kind: the program has to copy them instead.
         raise AcrossViews(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
 
     async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
@@ -181,12 +182,12 @@ class NodeFolder(OverlayDirectory):
             raise NameInvalid(f"{folder.path} cannot be moved into itself", key=path)
         kind = await folder._kind()
         if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
-            raise AcrossViews(f"{folder.path} is no node that could be renamed", key=path)
+            raise AcrossViews(f"{folder.path} is not a node and cannot be renamed", key=path)
         await self._context.editor.check_rename(folder.path, path)
         if isinstance(target, NodeFolder):
             await target.erase()
         await groups_from_undecided(self.form, path.parent)
-        # What is staged, or kept by name, goes with it, as when it is renamed through another view.
+        # Staged files, and state kept by name, follow as in a rename through another view.
         await self._context.editor.rename(folder.path, path)
 
     async def sync(self) -> None:
@@ -194,7 +195,7 @@ class NodeFolder(OverlayDirectory):
         await self._context.sync_node(self.path)
 
     def ident(self, name: str) -> str:
-        """`File.ident` of the entry called ``name``."""
+        """Return `File.ident` of the entry called ``name``."""
         return self.form.ident(self.path, name)
 
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
@@ -217,27 +218,27 @@ class NodeFolder(OverlayDirectory):
         )
 
     async def _may_wait(self, kind: FolderContents, name: str) -> bool:
-        """Whether a file called ``name`` may be a chunk that comes before the document of its array."""
+        """Return True if a file called ``name`` may be a chunk that precedes the document of its array."""
         if not self.form.looks_like_chunk(name) or isinstance(kind, ArrayContents):
             return False
         return isinstance(kind, UndecidedContents) or not await has_any(self._context.hierarchy.children(self.path))
 
     async def _kind(self) -> FolderContents:
-        """What it is now. Raises `StaleEntry` where its node is gone, whatever is there instead."""
+        """Return the present contents. Raises `StaleEntry` if its node is gone, even if another is at the path."""
         self._place.check()
         kind = await self._found()
         if isinstance(kind, ArrayContents) and not kind.inside:
-            # As long as it is in use its documents are compared.
+            # While the array is in use, its documents are compared.
             self._live = kind.live
         self._place.check()
         return kind
 
     async def _know_array(self) -> None:
-        """Somebody may stand here from now on: an array is in use by that."""
+        """Put an array in use: a program may have its working directory here from now on."""
         self._place.check()
         if self._is_new and not is_part_of_key(self.path.name):
             self._is_new = False
-            # Who looks at attributes is not kept from them by documents.
+            # A stat(2) must not fail because of documents.
             with suppress(ZarrfsError):
                 node = await self._context.hierarchy.node(self.path)
                 opened = await self._context.hierarchy.array(self.path) if isinstance(node, ArrayNode) else None
@@ -250,7 +251,7 @@ class NodeFolder(OverlayDirectory):
         form, hierarchy = self.form, self._context.hierarchy
         node = await hierarchy.node(self.path)
         if self.path == ROOT and isinstance(node, ArrayNode | UnsupportedNode):
-            # Below the root, what cannot be shown is no folder.
+            # Below the root, an unsupported node is a file, not a folder.
             reason = node.reason if isinstance(node, UnsupportedNode) else self.state.reason(node, form.reason_against)
             if reason is not None:
                 return UnsupportedContents(form, UnsupportedNode(path=ROOT, dialect=node.dialect, reason=reason))
@@ -265,7 +266,7 @@ class NodeFolder(OverlayDirectory):
         raise no_such_entry(self.path)
 
     async def _array_around(self) -> ArrayContents | None:
-        """The array to whose chunk keys the folder belongs. Raises `NoSuchEntry` for one that is in an array and is no part of a key."""
+        """Return the array with chunk keys in this folder. Raises `NoSuchEntry` inside an array, if it is not part of a key."""
         above, path = [], self.path
         while path != ROOT and is_part_of_key(path.name):
             path = path.parent
@@ -282,7 +283,7 @@ class NodeFolder(OverlayDirectory):
         return None
 
     async def _may_become_array(self, kind: FolderContents) -> bool:
-        """Whether the folder may get an array's document, as far as anybody has said."""
+        """Return True if the folder may get an array's document: its kind is not determined yet."""
         if isinstance(kind, UndecidedContents):
             return True
         if not isinstance(kind, GroupContents):
@@ -303,5 +304,5 @@ class NodeFolder(OverlayDirectory):
 
 
 def is_part_of_key(name: str) -> bool:
-    """Whether a folder of this name may lie on the way to a chunk, in some array with slashes in its keys."""
+    """Return True if a folder of this name may be part of a chunk key, in some array with slashes in its keys."""
     return name == "c" or (name.isascii() and name.isdecimal() and str(int(name)) == name)

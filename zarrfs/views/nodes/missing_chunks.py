@@ -1,4 +1,4 @@
-"""Missing chunks that a folder lists, since nothing else in it says what they read as (`zarrfs.views.shown_fill`)."""
+"""Missing chunks that a folder lists because no document gives the value that they read as (`zarrfs.views.shown_fill`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.views.shown_fill import LISTED_CHUNKS, LISTED_NBYTES
 
-# A byte of memory for each chunk of the grid.
+# One byte of memory per chunk of the grid.
 _MOST_CHUNKS = 1 << 24
 
 
 class MissingChunks:
-    """The chunks of an array that a listing has not met yet."""
+    """The chunks of an array that a listing has not found yet."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -27,17 +27,19 @@ class MissingChunks:
 
     @classmethod
     def of(cls, array: Array) -> MissingChunks | None:
-        """All chunks of the grid; None where the grid is too large to count them."""
+        """Return all chunks of the grid; None if the grid is too large."""
         return cls(array) if math.prod(array.metadata.grid_shape) <= _MOST_CHUNKS else None
 
     def remove(self, coords: Coords) -> None:
-        """Chunk ``coords`` is not missing."""
+        """Record that chunk ``coords`` is stored."""
         if self._array.has(coords):
             self._is_missing[coords] = False
 
     async def files(self, keys: ChunkKeyEncoding) -> AsyncIterator[tuple[str, int, int | None]]:
-        """Yield the name of each missing chunk, its bytes, and `Attributes.allocated`; none where they are too many. Chunks of shards
-        that cannot be read are not known to be missing."""
+        """Yield the name of each missing chunk, its bytes, and `Attributes.allocated`; nothing if there are too many.
+
+        Chunks in unreadable shards do not count as missing.
+        """
         count = int(np.count_nonzero(self._is_missing))
         if not count or count > LISTED_CHUNKS:
             return
@@ -73,8 +75,10 @@ class MissingChunks:
 
 
 async def missing_size(array: Array, coords: Coords) -> tuple[int, int | None]:
-    """Return the bytes of the file of a missing chunk, and `Attributes.allocated`: 0 where every byte is zero, and only there, since
-    programs that keep holes do not read files without blocks."""
+    """Return the size in bytes of the file of a missing chunk, and `Attributes.allocated`.
+
+    That is 0 only if every byte is zero, since programs that preserve holes do not read files without blocks.
+    """
     metadata = array.metadata
     if array.plain is not None:
         return (await array.filled(coords)).nbytes, None

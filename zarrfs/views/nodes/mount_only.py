@@ -1,17 +1,17 @@
-"""What a view of nodes as folders remembers of a mount, beside what is in the store.
+"""State that a view of nodes as folders keeps for a mount, in addition to the store.
 
-* **Hidden documents.** ``rm -r`` of a node unlinks its files in any order, and only then removes the folder. So unlinking the document
-  that makes a node takes the name away and nothing else; removing the folder erases the node (docs/design/006-node-edits.md).
-* **New folders.** ``cp -r`` makes a folder and then every file in it with O_EXCL. So the document of a group whose folder was just made
-  is not there until the folder, or the one it is in, is listed.
-* **New arrays.** So are, until the folder is listed, the missing chunks of an array that was made here, and a ``.zattrs`` with nothing
-  in it that a program wrote.
-* **Removed chunks.** A missing chunk that was unlinked is not found until the folder is listed, although it can be read: ``tar`` unlinks
-  a file and creates it with O_EXCL.
-* **How documents were written.** A document is made from the node, and may be spelled otherwise than it was written. As long as it says
-  the same, it is read back as it was written, byte for byte, with the time that was set: editors and rsync compare.
-* **Chunks that waited.** Files with the names of chunks in a folder that has no array's document yet: when it comes, they become
-  chunks, and whoever knows such a file has to look it up again. Where chunk keys have slashes, folders wait likewise
+* **Hidden documents.** ``rm -r`` of a node unlinks its files in any order, and then removes the folder. Unlinking the document that
+  defines a node therefore hides the name only; removing the folder erases the node (docs/design/006-node-edits.md).
+* **New folders.** ``cp -r`` creates a folder and then every file in it with O_EXCL. The document of a group with a new folder therefore
+  does not exist until the folder, or its parent, is listed.
+* **New arrays.** The same applies, until the folder is listed, to the missing chunks of an array created here, and to an empty
+  ``.zattrs`` that a program wrote.
+* **Removed chunks.** An unlinked missing chunk is not found until the folder is listed, although it can be read: ``tar`` unlinks a file
+  and creates it with O_EXCL.
+* **Written documents.** A document is generated from the node, and may differ in form from the one that was written. While it is
+  equivalent, it is read back byte for byte, with the time that was set: editors and rsync compare.
+* **Waiting chunks.** Files with the names of chunks in a folder without an array's document: when the document is written, they become
+  chunks, and programs that hold them have to look them up again. If chunk keys have slashes, folders wait likewise
   (docs/design/009-zarr3.md).
 """
 
@@ -32,7 +32,7 @@ _TEXT_NBYTES = 64 * 1024
 
 @dataclass(slots=True)
 class _Written:
-    """What is known of a document as long as the view makes ``made`` for it (None: the node has no such document)."""
+    """The written form of a document while the view generates ``made`` for it (None: the node has no such document)."""
 
     made: bytes | None
     text: bytes | None = None
@@ -40,8 +40,11 @@ class _Written:
 
 
 class MountOnly:
-    """See the module's text. Documents are known by their idents; ``made`` is what the view makes of the node for one, None where it
-    makes none. ``changes``: counts names of documents that came or went."""
+    """See the module's text.
+
+    Documents are identified by their idents; ``made`` is the document that the view generates from the node, None for none.
+    ``changes`` counts names of documents that appeared or disappeared.
+    """
 
     def __init__(self, view: str) -> None:
         self._view = view
@@ -59,25 +62,25 @@ class MountOnly:
         self._written: OrderedDict[str, _Written] = OrderedDict()
 
     def ident(self, path: NodePath, name: str) -> str:
-        """See `node_ident`."""
+        """Return the result of `node_ident`."""
         return node_ident(self._view, path, name)
 
     def reason(self, node: ArrayNode, find: Callable[[ArrayNode], str | None]) -> str | None:
-        """What ``find`` says of the array at the root, which is asked for at each step below it."""
+        """Return the result of ``find`` for the array at the root, which every lookup below it needs."""
         if self._reason[0] is not node:
             self._reason = node, find(node)
         return self._reason[1]
 
-    # --- folders that were made ---------------------------------------------------------------------------------------------
+    # --- new folders --------------------------------------------------------------------------------------------------------
 
     def made_folder(self, path: NodePath) -> None:
-        """mkdir(2) made a group."""
+        """Record a group created by mkdir(2)."""
         self.changes += 1
         self._new.add(path)
         self._unwritten.add(path)
 
     def listed(self, path: NodePath) -> None:
-        """A folder is listed: neither it nor one in it is new any more."""
+        """Record a listing of a folder: neither it nor a folder in it is new any longer."""
         if self._new:
             self.changes += 1
             self._new = {each for each in self._new if each != path and each.parent != path}
@@ -90,108 +93,108 @@ class MountOnly:
             self._removed = {each for each in self._removed if not each.startswith(below)}
 
     def filled(self, path: NodePath) -> None:
-        """Somebody wrote the document of the node."""
+        """Record that a program wrote the document of the node."""
         self.changes += 1
         self._new.discard(path)
         self._unwritten.discard(path)
 
     def holds_nodes(self, path: NodePath) -> None:
-        """A node is made in a folder: it is a group's."""
+        """Record a node created in the folder, which is therefore a group."""
         self._unwritten.discard(path)
 
     def is_new(self, path: NodePath) -> bool:
-        """Whether a folder was just made, so that programs that fill it expect nothing in it."""
+        """Return True if a folder was just created, so that programs that fill it expect no entries."""
         return path in self._new
 
     def is_unwritten(self, path: NodePath) -> bool:
-        """Whether a folder was made, and nobody said yet what it is."""
+        """Return True if a folder was created and its kind is not determined yet."""
         return path in self._unwritten
 
     def made_array(self, path: NodePath) -> None:
-        """A folder became an array here."""
+        """Record that a folder became an array here."""
         self._made_arrays.add(path)
 
     def is_made_array(self, path: NodePath) -> bool:
-        """Whether it did: programs that fill it expect no folders in it but those that they make."""
+        """Return True if it did: programs that fill it expect only the folders that they create."""
         return path in self._made_arrays
 
     def made_unlisted(self, path: NodePath, document: str, made: bytes | None) -> None:
-        """A folder became an array: its missing chunks, and the ``document`` that shows ``made``, are not there until it is listed."""
+        """Record a new array: its missing chunks and ``document``, which shows ``made``, are hidden until it is listed."""
         self._unlisted.add(path)
         if made is not None:
             self.hide(document, made)
             self._hidden_until_listed.add(document)
 
     def removed_chunk(self, ident: str) -> None:
-        """unlink(2) of a chunk."""
+        """Record unlink(2) of a chunk."""
         if len(self._removed) >= _REMOVED:
             self._removed.clear()
         self._removed.add(ident)
 
     def hides_missing(self, path: NodePath, ident: str) -> bool:
-        """True if the chunk ``ident`` of the array at ``path``, which can be read although it is missing, is not to be found."""
+        """Return True if the chunk ``ident`` of the array at ``path``, missing but readable, must not be found."""
         return path in self._unlisted or ident in self._removed
 
     def wait(self, path: NodePath) -> None:
-        """mkdir(2) made a folder that may be one of chunks, or a group: it is in this mount only."""
+        """Record a folder created by mkdir(2) that may be part of chunk keys, or a group: it exists in this mount only."""
         self._waiting.setdefault(path.parent, set()).add(path)
 
     def waits(self, path: NodePath) -> bool:
-        """Whether it still does."""
+        """Return True if it still waits."""
         return path in self._waiting.get(path.parent, ())
 
     def done_waiting(self, path: NodePath) -> None:
-        """It is something now, or gone."""
+        """Record that a waiting folder is now a node or part of a chunk key, or gone."""
         beside = self._waiting.get(path.parent, set())
         beside.discard(path)
         if not beside:
             self._waiting.pop(path.parent, None)
 
     def waiting_in(self, path: NodePath) -> list[NodePath]:
-        """Those directly in a folder."""
+        """Return the waiting folders directly in a folder."""
         return sorted(self._waiting.get(path, ()))
 
     def waiting_below(self, path: NodePath) -> list[NodePath]:
-        """Those in a folder, and in those."""
+        """Return the waiting folders in a folder, and all below them."""
         return [each for inner in self.waiting_in(path) for each in (inner, *self.waiting_below(inner))]
 
     # --- documents ----------------------------------------------------------------------------------------------------------
 
     def hide(self, document: str, made: bytes | None) -> None:
-        """Take the name of a document away, until it is written again or says something else than now."""
+        """Hide the name of a document until it is written again or its content changes."""
         self.changes += 1
         self._written.pop(document, None)
         if made is not None:
             self._hidden[document] = made
 
     def show(self, document: str) -> None:
-        """Give it back."""
+        """Show the name of a hidden document."""
         self.changes += 1
         self._hidden.pop(document, None)
         self._hidden_until_listed.discard(document)
 
     def is_hidden(self, document: str, made: bytes | None) -> bool:
-        """Whether the name is away."""
+        """Return True if the name is hidden."""
         if document in self._hidden and self._hidden[document] != made:
             del self._hidden[document]
         return document in self._hidden
 
     def wrote(self, document: str, made: bytes | None, text: bytes) -> None:
-        """Somebody wrote ``text``, which says what ``made`` says."""
+        """Record the written ``text``, which is equivalent to ``made``."""
         if len(text) <= _TEXT_NBYTES:
             self._remember(document, made).text = text
 
     def set_mtime(self, document: str, made: bytes | None, mtime_ns: int) -> None:
-        """utimens(2)."""
+        """Record utimens(2) of a document."""
         self._remember(document, made).mtime_ns = mtime_ns
 
     def text(self, document: str, made: bytes | None) -> bytes | None:
-        """The document as it was written, if that is known."""
+        """Return the document as written, if that is recorded, else ``made``."""
         known = self._written.get(document)
         return known.text if known is not None and known.made == made and known.text is not None else made
 
     def mtime_ns(self, document: str, made: bytes | None) -> int | None:
-        """The time that was set, if there is one."""
+        """Return the time that was set; None if there is none."""
         known = self._written.get(document)
         return known.mtime_ns if known is not None and known.made == made else None
 
@@ -204,10 +207,10 @@ class MountOnly:
             self._written.popitem(last=False)
         return known
 
-    # --- nodes that go or move ----------------------------------------------------------------------------------------------
+    # --- removed and renamed nodes ------------------------------------------------------------------------------------------
 
     def forget_below(self, prefix: str) -> None:
-        """Nodes whose idents begin with ``prefix`` are gone, or others."""
+        """Discard the state of nodes whose idents begin with ``prefix``: they are gone, or replaced."""
         self._hidden_until_listed = {each for each in self._hidden_until_listed if not each.startswith(prefix)}
         self._removed = {each for each in self._removed if not each.startswith(prefix)}
         for paths in (self._new, self._unwritten, self._made_arrays, self._unlisted):
@@ -219,7 +222,7 @@ class MountOnly:
                 del table[document]
 
     def moved(self, old: NodePath, new: NodePath) -> None:
-        """The folder of ``old`` is that of ``new`` now, with all that is in it."""
+        """Move the state of the folder of ``old``, with its entries, to ``new``."""
 
         def called(paths: Iterable[NodePath]) -> set[NodePath]:
             return {NodePath(new + each[len(old) :]) for each in paths if each == old or each.startswith(old + "/")}

@@ -1,11 +1,11 @@
 """Consolidated copies as a view of nodes shows them (docs/design/025-consolidated-copies.md).
 
-Where the store has one in a group, in its own layout, the view shows one in its own form, made of the documents that it shows of the
-nodes there: never the stored bytes. It is made when its size or its bytes are asked for, from nodes that are known or looked up, and
-counts until a node changes; where a change by another program is not told, at most as long as what is known of nodes.
+If the store has a copy in a group, in its own layout, the view shows one in its own form, composed of the documents that it shows
+of the nodes there: never the stored bytes. It is computed at a request for its size or bytes, from cached or looked-up nodes, and
+is valid until a node changes; while changes by other programs are not reported, at most as long as cached nodes.
 
-A copy that a program writes makes one in the store, once all arrays that it names are there (``cp -r`` copies in any order); until then,
-and for good where the store's layout has no such thing, this mount alone shows one.
+A copy written by a program is stored once all arrays that it names exist (``cp -r`` copies in any order). Until then, and always if
+the store's layout has no copies, only this mount shows one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WIDTH = 16
 _REMEMBERED_NBYTES = 16 << 20
 _SPELLED_NBYTES = 64 << 10
 _LOOKED_AT = 10_000
-# Seconds for which one counts where every change is told.
+# Lifetime in seconds of a copy while every change is reported.
 _TOLD_TTL = 300.0
 
 Shown = tuple[bytes, int]
@@ -49,7 +49,7 @@ Shown = tuple[bytes, int]
 
 
 class DocumentsForm(abc.ABC):
-    """What a view's form says of documents: see `zarrfs.views.nodes.view_format.ViewFormat`."""
+    """The documents of a view's form: see `zarrfs.views.nodes.view_format.ViewFormat`."""
 
     documents: ClassVar[tuple[str, ...]]
     copy_document: ClassVar[str]
@@ -58,30 +58,34 @@ class DocumentsForm(abc.ABC):
 
     @abc.abstractmethod
     def ident(self, path: NodePath, name: str) -> str:
-        """`File.ident` of the entry ``name`` in the folder of ``path``; with an empty name, what those of all entries begin with."""
+        """Return `File.ident` of the entry ``name`` in the folder of ``path``; for an empty name, the prefix of them all."""
 
     @abc.abstractmethod
     async def shown_documents(self, node: ArrayNode | GroupNode) -> Mapping[str, Shown]:
-        """All documents of ``node`` by name, without a consolidated copy. Raises `ZarrfsError` where the view cannot show it."""
+        """Return the documents of ``node`` by name, without a consolidated copy. Raises `ZarrfsError` for unsupported nodes."""
 
     async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, Shown]:
-        """`shown_documents`, as a consolidated copy can hold them. Raises `ZarrfsError` where it cannot hold the node."""
+        """Return `shown_documents` in the form of a consolidated copy. Raises `ZarrfsError` if that cannot hold the node."""
         return await self.shown_documents(node)
 
     @abc.abstractmethod
     def member_of_copy(self, place: str, document: str) -> str | None:
-        """The name of a document in a consolidated copy; None where it has no place there. ``place``: the folder of its node from that of
-        the copy's group on (``a/b/``; empty for the group itself)."""
+        """Return the name of a document in a consolidated copy; None if the copy has none for it.
+
+        ``place``: the folder of its node, relative to that of the copy's group (``a/b/``; empty for the group itself).
+        """
 
     @abc.abstractmethod
     def with_copy(self, plain: bytes | None, members: bytes) -> bytes:
-        """`copy_document` with a copy that has these ``members``, an object in JSON; ``plain``: without one."""
+        """Return `copy_document` with a copy that has these ``members``, a JSON object; ``plain``: the document without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """The document with the copy; ``text`` is None where it would be larger than a document may be. ``digest`` tells one text from
-    another. It counts while ``epoch`` is what it was, until ``expires``."""
+    """A document with a copy; ``text`` is None if it exceeds the maximum size of a document.
+
+    ``digest`` identifies the text. The copy is valid while ``epoch`` is unchanged, until ``expires``.
+    """
 
     text: bytes | None
     digest: bytes
@@ -91,7 +95,7 @@ class _Copy:
 
 
 class ShownCopies:
-    """Those of the view with this ``form``. One is made at a time."""
+    """The copies of the view with this ``form``. One is computed at a time."""
 
     def __init__(self, form: DocumentsForm) -> None:
         self._form = form
@@ -104,7 +108,7 @@ class ShownCopies:
         self._missing: dict[NodePath, set[NodePath]] = {}
 
     async def shown(self, node: ArrayNode | GroupNode, name: str, plain: Shown | None) -> Shown | None:
-        """What the document ``name`` of ``node`` shows, which is ``plain`` without a copy."""
+        """Return the document ``name`` of ``node`` with its copy; ``plain`` is the document without one."""
         form, document = self._form, self._form.ident(node.path, name)
         if not isinstance(node, GroupNode) or name != form.copy_document or self._is_hidden(document):
             return plain
@@ -118,8 +122,10 @@ class ShownCopies:
         return copy.text if text is None or text == copy.digest else text, mtime_ns
 
     async def entry(self, group: GroupNode) -> Entry | None:
-        """The entry of the document that holds the copy in ``group``, whose size is `SIZE_UNKNOWN` where it was not made yet; None where
-        it holds none."""
+        """Return the entry of the document with the copy of ``group``; None if it has none.
+
+        Its size is `SIZE_UNKNOWN` until the copy is computed.
+        """
         form, name = self._form, self._form.copy_document
         document = form.ident(group.path, name)
         if self._is_hidden(document) or not await self._is_in(group):
@@ -131,18 +137,18 @@ class ShownCopies:
         return (name, False, len(shown[0]), shown[1], form.context.writable) if shown is not None else None
 
     def at_and_above(self, path: NodePath) -> Iterator[NodePath]:
-        """The groups whose copies know the node at ``path``, of those that were shown."""
+        """Yield the groups with shown copies that contain the node at ``path``."""
         if self._shown:
             yield from (each for each in (path, *path.ancestors()) if each in self._shown)
 
     def forget(self) -> None:
-        """Whatever was made may be old."""
+        """Discard all copies: they may be outdated."""
         self._made.clear()
 
-    # --- copies that programs write -----------------------------------------------------------------------------------------
+    # --- copies written by programs -----------------------------------------------------------------------------------------
 
     async def written(self, path: NodePath, arrays: Iterable[NodePath]) -> None:
-        """Let the store have a copy in the group at ``path``, which a program wrote; the ``arrays`` that it knows may come later."""
+        """Store a copy in the group at ``path``, which a program wrote; its ``arrays`` may be created later."""
         self._in_mount.add(path)
         missing = {each for each in arrays if not isinstance(await self._hierarchy.node(each), ArrayNode)}
         self._missing[path] = missing
@@ -150,17 +156,17 @@ class ShownCopies:
             await self._store(path)
 
     async def came(self, path: NodePath) -> None:
-        """An array was made at ``path``."""
+        """Record that an array was created at ``path``."""
         for group in [each for each in path.ancestors() if path in self._missing.get(each, ())]:
             self._missing[group].discard(path)
             if not self._missing[group]:
                 try:
                     await self._store(group)
                 except ZarrfsError as error:
-                    log.warning("%s: no consolidated copy is stored: %s", group, error)
+                    log.warning("%s: consolidated copy not stored: %s", group, error)
 
     async def spelled(self, group: ArrayNode | GroupNode, written: bytes) -> None:
-        """``written`` is read back as it is, as long as it says what is shown."""
+        """Record ``written``, which later reads return while it is equivalent to the copy shown."""
         if len(written) > _SPELLED_NBYTES or not isinstance(group, GroupNode):
             return
         name = self._form.copy_document
@@ -170,7 +176,7 @@ class ShownCopies:
             self._form.state.wrote(_spelled(self._form.ident(group.path, name)), copy.digest, written)
 
     def set_mtime(self, group: NodePath, mtime_ns: int) -> None:
-        """utimens(2) of the document with the copy, as long as it says the same."""
+        """Record utimens(2) of the document with the copy, while its content stays the same."""
         if (copy := self._known(group)) is not None:
             self._form.state.set_mtime(_spelled(self._form.ident(group, self._form.copy_document)), copy.digest, mtime_ns)
 
@@ -179,30 +185,30 @@ class ShownCopies:
         if await self._form.context.editor.consolidate(path):
             self._in_mount.discard(path)
 
-    # --- nodes that go or move ----------------------------------------------------------------------------------------------
+    # --- removed and renamed nodes ------------------------------------------------------------------------------------------
 
     def forget_below(self, path: NodePath) -> None:
-        """The node at ``path`` is gone, with all below it."""
+        """Record that the node at ``path`` is gone, with all below it."""
         for each in [each for each in (*self._in_mount, *self._missing) if each == path or each.startswith(path.rstrip("/") + "/")]:
             self._in_mount.discard(each)
             self._missing.pop(each, None)
         self.forget()
 
     def moved(self, old: NodePath, new: NodePath) -> None:
-        """The group at ``old`` is at ``new`` now."""
+        """Record a move of the group at ``old`` to ``new``."""
 
         def now(path: NodePath) -> NodePath:
             return NodePath(new + path[len(old) :]) if path == old or path.startswith(f"{old}/") else path
 
         self._in_mount, self._shown = set(map(now, self._in_mount)), set(map(now, self._shown))
-        # Arrays that are still to come have another path, too.
+        # Arrays that are not created yet have another path, too.
         self._missing.clear()
         self.forget()
 
-    # --- making -------------------------------------------------------------------------------------------------------------
+    # --- creation -----------------------------------------------------------------------------------------------------------
 
     def _is_hidden(self, document: str) -> bool:
-        """Whether the name was removed of a document that is there for a copy alone."""
+        """Return True if the name of a document that exists for its copy alone was removed."""
         return self._form.copy_document not in self._form.documents and self._form.state.is_hidden(document, b"")
 
     async def _is_in(self, group: GroupNode) -> bool:
@@ -231,7 +237,7 @@ class ShownCopies:
         async with self._making:
             copy = self._known(group.path)
             if copy is None:
-                # The kernel may know of it from here on.
+                # The kernel may cache it from here on.
                 self._shown.add(group.path)
                 epoch = self._epoch()
                 text, mtime_ns = await self._make(group, plain)
@@ -254,7 +260,7 @@ class ShownCopies:
                         members.append(json.dumps(member).encode() + b": " + text)
                         nbytes += len(members[-1]) + 2
                 if nbytes > MAX_NBYTES:
-                    log.warning("%s: no consolidated copy is shown: it has more than %d bytes", group.path, MAX_NBYTES)
+                    log.warning("%s: consolidated copy not shown: larger than %d bytes", group.path, MAX_NBYTES)
                     return None, newest_ns
         return await threads.cpu(nbytes, self._joined, plain, members), newest_ns
 
@@ -263,8 +269,10 @@ class ShownCopies:
         return text if len(text) <= MAX_NBYTES else None
 
     async def _nodes(self, group: GroupNode) -> AsyncGenerator[tuple[str, Mapping[str, Shown]]]:
-        """The group and the nodes below it, with what their places in the view are called from its folder on, and their documents. What
-        the view cannot show is left out, as from its folder."""
+        """Yield the group and the nodes below it: their places relative to its folder in the view, and their documents.
+
+        Nodes that the view cannot show are left out, as in its folders.
+        """
         yield "", await self._form.shown_documents(group)
         pending = [(group.path, "")]
         while pending:
@@ -277,7 +285,7 @@ class ShownCopies:
                         return None
                     return isinstance(node, GroupNode), await self._form.documents_in_copy(node)
                 except StoreTimeout:
-                    # Says nothing of what is there.
+                    # A timeout reveals nothing about the node.
                     raise
                 except Exception as error:  # noqa: BLE001 - it hides no other node
                     log.info("%s: left out of the consolidated copy of %s: %s", path.child(name), group.path, error)
@@ -297,12 +305,12 @@ def _digest(text: bytes) -> bytes:
 
 
 def _spelled(document: str) -> str:
-    """What is remembered of a document with a copy is apart from what is of it without."""
+    """Return the key of the state of a document with a copy, which is separate from that without."""
     return f"{document}\0"
 
 
 def named_nodes(path: NodePath, places: Iterable[str]) -> set[NodePath]:
-    """The nodes that a view calls ``places`` from the folder of ``path`` on; without what can be none."""
+    """Return the nodes that a view calls ``places`` relative to the folder of ``path``; invalid names are skipped."""
     found = set()
     for place in places:
         node = path

@@ -1,5 +1,7 @@
-"""What waits in a folder that was just made: files with the names of chunks, until the array's document comes, and folders that may be
-parts of chunk keys, or groups."""
+"""Waiting entries of a new folder: files with the names of chunks, until the array's document is written, and folders.
+
+A waiting folder becomes a part of chunk keys, or a group.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
 
 async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
-    """Let the files that have the names of chunks of the array at ``path``, and were there before it, become these chunks.
+    """Turn the files with names of chunks of the array at ``path``, written before its document, into these chunks.
 
-    Raises `ContentInvalid` for those that do not fit; they go on waiting.
+    Raises `ContentInvalid` for files that do not fit; they continue to wait.
     """
     context = form.context
     opened = await context.hierarchy.array(path)
@@ -28,35 +30,35 @@ async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
             coords = keys.decode(inside + name, ndim)
             if coords is None or not opened.array.has(coords):
                 if form.looks_like_chunk(inside + name):
-                    refused.append(f"{inside + name!r} is no chunk of {path}: the grid is {opened.array.metadata.grid_shape}")
+                    refused.append(f"{inside + name!r} is not a chunk of {path}: grid shape {opened.array.metadata.grid_shape}")
                 continue
             try:
                 await _become_chunk(form, form.chunk(opened, coords))
             except ZarrfsError as error:
                 refused.append(str(error))
     if refused:
-        raise ContentInvalid(f"{path} is made, but not every chunk that waited for it: {refused[0]}", key=path)
+        raise ContentInvalid(f"{path} was created, but some of the waiting chunks were refused: {refused[0]}", key=path)
 
 
 async def node_from_undecided(form: ViewFormat, path: NodePath) -> None:
-    """The folder at ``path`` is that of a node: if it waited, it is a group now, in which folders go on waiting."""
+    """Turn the folder at ``path``, now that of a node, into a group if it waited; folders in it continue to wait."""
     if form.state.waits(path):
         await groups_from_undecided(form, path.parent)
 
 
 async def groups_from_undecided(form: ViewFormat, path: NodePath) -> None:
-    """The folder at ``path`` is that of a group: what waits in it are groups."""
+    """Turn the folders waiting in ``path``, now that of a group, into groups."""
     await node_from_undecided(form, path)
     form.state.holds_nodes(path)
     for each in form.state.waiting_in(path):
-        # Another task may have made the same of it, or an array.
+        # Another task may have created the same group, or an array.
         with suppress(EntryExists):
             await make_group(form, each)
         form.state.done_waiting(each)
 
 
 async def make_group(form: ViewFormat, path: NodePath) -> None:
-    """mkdir(2) of a group that has to be there at once."""
+    """Run mkdir(2) of a group that must exist at once."""
     editor = form.context.editor
     layout = await editor.layout_for(path)
     await editor.create(GroupNode(path=path, dialect=layout.dialect.name))

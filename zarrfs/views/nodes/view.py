@@ -1,4 +1,4 @@
-"""A view of a mount that shows each node as a folder, whatever its form."""
+"""A view that shows each node as a folder, in any format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zarrfs.views.nodes.view_format import ViewFormat
 
 
 class NodeView(View):
-    """The view in the form ``form``."""
+    """The view in the format ``form``."""
 
     def __init__(self, form: ViewFormat) -> None:
         self._form = form
@@ -32,10 +32,10 @@ class NodeView(View):
             if node.coords is not None:
                 keys = form.known_keys(node.path)
                 if keys is None:
-                    # Nobody has looked at the array here.
+                    # The array was never looked up in this view.
                     continue
                 key = keys.encode(node.coords)
-                # What was a temporary file until now has to be looked up anew.
+                # A file that was temporary until now needs a new lookup.
                 gone = change.kind in ("erase", "unknown") or form.ident(node.path, key) in form.state.became_chunks
                 yield Affected((*folder, *key.split("/")), gone=gone, content=change.kind != "times")
             else:
@@ -48,7 +48,7 @@ class NodeView(View):
                 yield Affected(folder, gone=True)
                 for document in dict.fromkeys((*form.documents, form.copy_document)):
                     yield Affected((*folder, document), gone=True, content=change.kind != "times")
-                # Each once: they are the same for all nodes in a group.
+                # The groups above are the same for all nodes in a group: yield each once.
                 for group in [each for each in form.copies.at_and_above(node.path) if each not in copies]:
                     copies.add(group)
                     yield Affected((*_names(group), form.copy_document), content=change.kind != "times")
@@ -74,7 +74,7 @@ class NodeView(View):
     def left(self) -> Iterable[tuple[str, bool]]:
         form = self._form
         left = [(each, each.rpartition("/")[2]) for each in form.context.temporaries.left(f"{form.view}/")]
-        # What is copied in of an ignored document (a consolidated copy) says nothing that its nodes do not say.
+        # A copied file of an ignored document (a consolidated copy) contains nothing that its nodes do not.
         return [(each, form.looks_like_chunk(name)) for each, name in left if name not in form.ignored]
 
 
