@@ -21,7 +21,7 @@ UNUSABLE = {
     "view in a folder of a folder": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('a/b', 'about', print)", "a file name"),
     "view above the mount": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('..', 'about', print)", "a file name"),
     "view without a name": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('', 'about', print)", "a file name"),
-    "view that says nothing": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('a', None, print)", "what it is about"),
+    "view that says nothing": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('a', None, print)", "its about must be a string"),
     "view that makes nothing": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('a', 'about', None)", "callable"),
     "store of no kind": ("zarrfs.stores", "PLUGIN = object()", "a object is no StorePlugin"),
     "store with a number for a scheme": ("zarrfs.stores", f"{STORE}PLUGIN = StorePlugin('a', (1,), print)", "have to be strings"),
@@ -35,7 +35,7 @@ UNUSABLE = {
     "container without a suffix": (
         "zarrfs.containers",
         f"{CONTAINER}class A(Container):\n    name = 'a'\n    layout = None\nPLUGIN = A()",
-        "have to be parts of file names",
+        "must be parts of file names",
     ),
     "dialect of no kind": ("zarrfs.dialects", "PLUGIN = 2", "a int is no Dialect"),
     "codec of no kind": ("zarrfs.codecs", "PLUGIN = int", "no subclass of one of the three kinds of Codec"),

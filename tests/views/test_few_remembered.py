@@ -65,9 +65,9 @@ async def test_the_attributes_of_few_nodes_are_remembered_and_those_of_all_are_t
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"chunk_key_encoding": {"name": "v2"}}, "chunk keys of arrays of v2 are shown as 'default' with '/'"),
+        ({"chunk_key_encoding": {"name": "v2"}}, "chunk keys of v2 arrays have the form 'default' with '/'"),
         ({"data_type": "bfloat16"}, "v2"),
-        ({"dimension_names": ["x"], "attributes": {"_ARRAY_DIMENSIONS": ["y"]}}, "names of dimensions"),
+        ({"dimension_names": ["x"], "attributes": {"_ARRAY_DIMENSIONS": ["y"]}}, "has dimension names only in the attribute"),
     ],
     ids=["keys", "type", "names"],
 )

@@ -96,4 +96,4 @@ def check_plugin(offered: object) -> None:
         raise TypeError(f"a {type(offered).__name__} is no Container")
     name, suffix = getattr(offered, "name", None), getattr(offered, "suffix", None)
     if not isinstance(name, str) or not isinstance(suffix, str) or not name or not suffix or "/" in name + suffix:
-        raise TypeError("its name and suffix have to be parts of file names")
+        raise TypeError("its name and suffix must be parts of file names")

@@ -197,13 +197,13 @@ def check_plugin(offered: object) -> None:
     if not isinstance(offered, ViewPlugin):
         raise TypeError(f"a {type(offered).__name__} is no ViewPlugin")
     if not isinstance(offered.name, str) or offered.name in ("", ".", "..") or "/" in offered.name:
-        raise TypeError("its name has to be a file name")
+        raise TypeError("its name must be a file name")
     if not isinstance(offered.about, str) or not callable(offered.make):
-        raise TypeError("it has to say what it is about, in a string, and to be callable")
+        raise TypeError("its about must be a string, and its make callable")
     lines = (*(offered.example or ("", "")), *offered.notes)
     if (
         not isinstance(offered.order, int)
         or len(lines) != 2 + len(offered.notes)
         or not all(isinstance(each, str) for each in lines)
     ):
-        raise TypeError("its order has to be an integer, its example two strings, and its notes strings")
+        raise TypeError("its order must be an integer, its example two strings, and its notes strings")

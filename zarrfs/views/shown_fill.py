@@ -1,13 +1,13 @@
 """The fill value that ``chunks/`` shows for an array, and the effect of writing one.
 
 Readers of Zarr v2 (xarray, GDAL, netCDF-C) take ``fill_value`` for the CF attribute ``_FillValue``: elements that equal it are
-missing data. In final v3 the two are separate: ``fill_value`` is what missing chunks read as, ``_FillValue`` is an attribute. A v3
+missing data. In final v3 the two are separate: ``fill_value`` is the value of missing chunks, ``_FillValue`` is an attribute. A v3
 array appears as follows:
 
     .zarray fill_value   is _FillValue, else null; "NaN" if the array's own fill value is NaN and there is no _FillValue
     .zattrs _FillValue   is a plain number for integer and floating-point types (netCDF masks by it), and is left out if .zarray alone
                          represents it: NaN, infinities, and other types
-    missing chunks       can be read, and are listed, if .zarray does not give the value that they read as
+    missing chunks       can be read, and are listed, if .zarray does not give their value
 
 A ``_FillValue`` that the type cannot hold is shown unchanged, beside null. Dialects in whose software ``fill_value`` is both
 (`Dialect.fill_value_marks_missing`) are shown unchanged. Writes are converted in the other direction;

@@ -1,10 +1,10 @@
 """The fill value of layouts that use one for two meanings, as ``zarr3/`` shows it: the inverse of `zarrfs.views.shown_fill`.
 
-In Zarr v0 to v2, ``fill_value`` is what missing chunks read as, and readers also take it for the CF attribute ``_FillValue``:
+In Zarr v0 to v2, ``fill_value`` is the value of missing chunks, and readers also take it for the CF attribute ``_FillValue``:
 elements that equal it are missing data. In final v3 the two are separate. An array with named dimensions (no CF reader opens
 another) appears with
 
-    fill_value   what missing chunks read as; for null, the value of an undefined one (zeros)
+    fill_value   the value of missing chunks; for null, that of an undefined fill value (zeros)
     _FillValue   the stored fill value, in the form that xarray writes in v3; for null, the stored attribute in that form
 
 A stored attribute in which readers of v2 find no element is left out: readers of v3 fail on it. Writes are converted in the other

@@ -154,7 +154,7 @@ class NewArrayStage(Stage):
         if self._same:
             await self._writer.publish_whole()
         else:
-            # Unwritten elements are zeros, also if the fill value that is kept is not.
+            # Unwritten elements are zeros, even if the kept fill value is not zero.
             is_zero = not any(self._node.metadata.fill_bytes)
             await (self._writer.publish() if is_zero else self._writer.publish_whole())
             layout = await self._context.editor.layout_for(self._path)
@@ -268,7 +268,7 @@ class NewArrayStage(Stage):
             await self._context.editor.put(node, placing, over=self._replaced is not None)
             self._making.document, self._making.generation = placing.document(layout, node)
             self._making.move(self._making.path, node.chunk_prefix)
-            # A later array at its path is another one.
+            # A later array at its path is a different array.
             self._making.anchor = None
             self._context.hierarchy.live.hold(self._making)
         await placing.end()

@@ -281,7 +281,7 @@ class WholeArrayGroup(OverlayDirectory):
 
     async def erase_file(self, file: StagedFile) -> None:
         assert isinstance(file.content, WholeArrayContent)
-        # Another node may have appeared at the path meanwhile; the name does not stand for that.
+        # Another node may have appeared at the path meanwhile: that one stays.
         if isinstance(await self.context.hierarchy.node(file.content.path), ArrayNode):
             await file.content.erase()
 
