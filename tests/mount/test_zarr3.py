@@ -267,7 +267,7 @@ def test_what_is_refused_is_einval_with_the_reason_in_the_list_of_errors(dialect
         with pytest.raises(OSError) as caught:  # noqa: PT011
             zarr.create_array(mount.path / "zarr3", name="n", **sharded)
         assert caught.value.errno == errno.EINVAL
-        assert any("without shards" in line["message"] for line in mount.errors())
+        assert any("omit sharding_indexed" in line["message"] for line in mount.errors())
 
 
 def test_a_change_in_another_view_is_seen_here(tmp_path: Path) -> None:
