@@ -96,6 +96,27 @@ def test_mv_to_where_the_file_cannot_be_keeps_the_source(store: Path, tmp_path: 
     assert zarr.open_array(str(store / "a"), mode="r")[:].tolist() == [7] * 4
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("chunks/a", "zarr3/new"),
+        ("chunks/a", "npy/new"),
+        ("chunks/g", "zarr3/new"),
+        ("chunks/g", "npy"),
+        ("zarr3/g", "npy"),
+        ("raw/g", "npy"),
+        ("chunks/a/0", "raw/a/c/0"),
+    ],
+)
+def test_mv_to_a_view_with_other_files_keeps_the_node(store: Path, source: str, target: str) -> None:
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    with mounted(store) as mount:
+        refused = run("mv", mount.path / source, mount.path / target, check=False)
+        assert refused.returncode == 1 and (b"Invalid argument" in refused.stderr or b"File exists" in refused.stderr)
+        run("rm", "-rf", mount.path / "chunks/new")
+    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("name", TEMPORARY)
 def test_what_programs_write_first_is_renamed_to_its_own_name(store: Path, name: str) -> None:
     with mounted(store) as mount:

@@ -255,6 +255,9 @@ class OverlayDirectory(Directory):
 
     async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
         if not isinstance(new_directory, OverlayDirectory) or new_directory.family is not self.family:
+            if await find(new_directory, new_name) is not None:
+                # On EXDEV, mv removes the target and copies the source, which may be the same node or value.
+                raise EntryExists(f"{new_name!r} is there already, and perhaps {name!r} in another view", key=name)
             raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
         new_directory.check()
         with self.entered():

@@ -13,7 +13,8 @@ Programs write a value under another name and rename it. Each of these patterns 
     32 hex digits       ``uuid4().hex``
     digits alone        vim's ``4913``, its test for a writable folder
 
-A name that the view can represent (a chunk, a document, an array's file) is never temporary; the view checks that first.
+A name that the view can represent (a chunk, a document, an array's file) is never temporary; the view checks that first. Nor is the name
+of a Zarr v2 document in a view that has no such documents: whoever copies or moves an array from another view there would lose it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
+_DOCUMENTS = frozenset({".zarray", ".zattrs", ".zgroup", ".zmetadata"})
 _OF_PROGRAMS = re.compile(r"\..*|.*~|.*\.(?:partial|part|tmp|__lock)|tmp.*|sed.{6}|#.*#|[0-9a-f]{32}|[0-9]+", re.DOTALL)
 
 
@@ -32,4 +34,5 @@ class TemporaryNames:
         self._more = [re.compile(fnmatch.translate(pattern)) for pattern in more]
 
     def __contains__(self, name: str) -> bool:
-        return _OF_PROGRAMS.fullmatch(name) is not None or any(each.match(name) for each in self._more)
+        is_of_program = name not in _DOCUMENTS and _OF_PROGRAMS.fullmatch(name) is not None
+        return is_of_program or any(each.match(name) for each in self._more)
