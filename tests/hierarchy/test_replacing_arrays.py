@@ -145,12 +145,27 @@ def test_an_undefined_fill_value_stays_undefined() -> None:
     assert found == zarray | {"shape": [9]}
 
 
+@pytest.mark.parametrize(("fill", "dtype", "expected"), [(-9999, "|u1", None), (-9999, "<i2", -9999), (-9999, "<f4", -9999.0)])
+def test_zeros_do_not_become_missing_data_by_another_type(fill: int, dtype: str, expected: float | None) -> None:
+    """Readers of Zarr v2 take ``fill_value`` for missing data."""
+    layout = V2.create(Prefix(""))
+    zarray = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None}
+    zarray |= {"fill_value": fill, "order": "C", "filters": None}
+    attributes = {"_ARRAY_DIMENSIONS": ["x"], "_FillValue": fill}
+    documents = {Key("a/.zarray"): json.dumps(zarray).encode(), Key("a/.zattrs"): json.dumps(attributes).encode()}
+    old = layout.parse(PATH, documents)
+    assert isinstance(old, ArrayNode)
+    new = replacing(old, PATH, layout, NewArrays(), shape=(4,), data_type=from_numpy(np.dtype(dtype)), order="C")
+    assert json.loads(next(iter(layout.format(new).values())))["fill_value"] == expected
+    assert kept_attributes(old, new, V2).get("_FillValue") == (None if expected is None else fill)
+
+
 def kept(attributes: dict[str, Any], shape: tuple[int, ...] = (100, 100), dtype: str = "<f4") -> dict[str, Any]:
     layout = V3.create(Prefix(""))
     old = layout.parse(PATH, {Key("a/zarr.json"): json.dumps(OLD | {"attributes": attributes}).encode()})
     assert isinstance(old, ArrayNode)
     new = replacing(old, PATH, layout, NewArrays(), shape=shape, data_type=from_numpy(np.dtype(dtype)), order="C")
-    return kept_attributes(old, new)
+    return kept_attributes(old, new, V3)
 
 
 def test_names_of_dimensions_in_attributes_stay_with_their_number() -> None:
@@ -169,9 +184,21 @@ def test_names_of_dimensions_in_attributes_stay_with_their_number() -> None:
         (-9999, "<i2", -9999),
         ("AAAAAICHw8A=", "<u1", None),
         ("AAAAAAAA+H8=", "<i4", None),
+        (-9999, "<f8", -9999),
         ("what no type holds", "<i4", "what no type holds"),
     ],
 )
 def test_the_mark_of_missing_data_stays_where_the_type_holds_it(value: Any, dtype: str, stays: Any) -> None:
     """As xarray writes it for the type, or as a plain number."""
     assert kept({"_FillValue": value}, dtype=dtype).get("_FillValue") == stays
+
+
+def test_the_mark_of_missing_data_has_the_form_of_the_type() -> None:
+    """xarray writes a number for integers, and opens no array of floats that has one."""
+    layout = V3.create(Prefix(""))
+    document = OLD | {"data_type": "int16", "fill_value": 0, "attributes": {"_FillValue": -9999}}
+    old = layout.parse(PATH, {Key("a/zarr.json"): json.dumps(document).encode()})
+    assert isinstance(old, ArrayNode)
+    for dtype, stays in (("<i4", -9999), ("<f4", "AAAAAICHw8A="), ("<c8", ["AAAAAICHw8A=", "AAAAAAAAAAA="])):
+        new = replacing(old, PATH, layout, NewArrays(), shape=(5, 5), data_type=from_numpy(np.dtype(dtype)), order="C")
+        assert kept_attributes(old, new, V3)["_FillValue"] == stays

@@ -1,12 +1,14 @@
 """Properties that an array keeps when another shape or data type is saved over it.
 
-attributes          all; ``_ARRAY_DIMENSIONS`` only where the number of dimensions stays, ``_FillValue`` where the type holds it
+attributes          all; ``_ARRAY_DIMENSIONS`` only where the number of dimensions stays, ``_FillValue`` where the type holds it (in its
+                    form)
 dimension names     where the number of dimensions stays
 chunk shape         where the number of dimensions stays and the grid is regular (or the shape stays); shards with it
 chunk keys          always
 codecs              all where the data type stays; else those that store every type exactly: transpose, bytes, bytes -> bytes codecs.
                     Filters on elements (delta, fixedscaleoffset, ...) were chosen for the former elements, and may round
-fill value          where the new type can hold it; else zero
+fill value          where the new type can hold it; else undefined, where the layout can say so: zero would make zeros missing data; else
+                    zero
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.dialects.base import Layout
+from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.errors import MetadataError
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.keys import NodePath
@@ -53,7 +55,7 @@ def replacing(
         fresh = NewArrays().node(path, layout, shape=shape, data_type=data_type, order=order)
     if old is None or old.dialect != fresh.dialect:
         return fresh
-    for metadata in _kept(old.metadata, fresh.metadata):
+    for metadata in _kept(old.metadata, fresh.metadata, layout.dialect):
         node = replace(fresh, metadata=metadata)
         try:
             check_chunk_nbytes(metadata.chunk_grid.largest, data_type)
@@ -65,8 +67,8 @@ def replacing(
     return fresh
 
 
-def kept_attributes(old: ArrayNode, new: ArrayNode) -> dict[str, Any]:
-    """Return the attributes of ``old`` that its replacement ``new`` keeps."""
+def kept_attributes(old: ArrayNode, new: ArrayNode, dialect: Dialect) -> dict[str, Any]:
+    """Return the attributes of ``old`` that its replacement ``new``, of ``dialect``, keeps."""
     kept = dict(old.attributes)
     names = kept.get(_DIMENSIONS)
     if isinstance(names, list) and len(names) != new.metadata.ndim:
@@ -77,15 +79,16 @@ def kept_attributes(old: ArrayNode, new: ArrayNode) -> dict[str, Any]:
         value = kept.pop(cf_fill_value.NAME)
         held = _held(element, before, after)
         if held is not None:
-            # A plain number is valid for every type; xarray's forms depend on the type.
-            is_number = isinstance(value, int | float)
+            # Readers of v2 take a plain number for every type. In v3, xarray's form of integers is one, and those of other types are not.
+            is_v2 = dialect.fill_value_marks_missing
+            is_number = isinstance(value, int | float) and (is_v2 or before.dtype.kind not in "iu")
             kept[cf_fill_value.NAME] = value if is_number else cf_fill_value.encode(after, held)
     return kept
 
 
-def _kept(old: ArrayMetadata, fresh: ArrayMetadata) -> Iterator[ArrayMetadata]:
+def _kept(old: ArrayMetadata, fresh: ArrayMetadata, dialect: Dialect) -> Iterator[ArrayMetadata]:
     """Yield ``fresh`` with properties of ``old``, most first."""
-    kept = replace(fresh, chunk_key_encoding=old.chunk_key_encoding, fill_value=_fill_value(old, fresh))
+    kept = replace(fresh, chunk_key_encoding=old.chunk_key_encoding, fill_value=_fill_value(old, fresh, dialect))
     if old.ndim == fresh.ndim:
         kept = replace(kept, dimension_names=old.dimension_names, **_chunks(old, fresh))
     try:
@@ -133,12 +136,14 @@ def _sized(spec: CodecSpec, old: int, new: int) -> CodecSpec:
     return replace(spec, configuration={**spec.configuration, **sized}) if sized else spec
 
 
-def _fill_value(old: ArrayMetadata, fresh: ArrayMetadata) -> bytes | None:
-    """Return one element of the new type equal to the old fill value, else the new default; None for an undefined one."""
+def _fill_value(old: ArrayMetadata, fresh: ArrayMetadata, dialect: Dialect) -> bytes | None:
+    """Return one element of the new type equal to the old fill value, else None for an undefined one, else the new default."""
     if old.fill_value is None or old.data_type == fresh.data_type:
         return old.fill_value
     held = _held(old.fill_value, old.data_type, fresh.data_type)
-    return held if held is not None else fresh.fill_value
+    if held is not None:
+        return held
+    return None if dialect.fill_value_marks_missing and dialect.has_undefined_fill else fresh.fill_value
 
 
 def _held(element: bytes, before: DataType, after: DataType) -> bytes | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
 from zarrfs.containers.base import Container, Head, Literal
+from zarrfs.dialects.base import Dialect
 from zarrfs.errors import (
     ContentInvalid,
     FileTooLarge,
@@ -159,18 +160,18 @@ class NewArrayStage(Stage):
             await (self._writer.publish() if is_zero else self._writer.publish_whole())
             layout = await self._context.editor.layout_for(self._path)
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
-            node = replace(node, attributes=await self._attributes())
+            node = replace(node, attributes=await self._attributes(layout.dialect))
             await (self._create(node) if self._placing is None else self._put(node, self._placing))
         self._published = True
         self.replaces = self._replaced is not None and not self._same
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
 
-    async def _attributes(self) -> Mapping[str, Any]:
-        """Return the present attributes of the replaced array."""
+    async def _attributes(self, dialect: Dialect) -> Mapping[str, Any]:
+        """Return the present attributes of the replaced array that the new one keeps."""
         assert self._node is not None
         now = await self._context.hierarchy.node(self._path) if self._replaced is not None else None
-        return kept_attributes(now, self._node) if isinstance(now, ArrayNode) else {}
+        return kept_attributes(now, self._node, dialect) if isinstance(now, ArrayNode) else {}
 
     async def unnamed(self) -> None:
         if self._writer is None or self._node is None or self._published:
