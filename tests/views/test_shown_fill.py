@@ -313,6 +313,12 @@ async def test_names_of_dimensions_are_those_of_the_document() -> None:
         await s.write("scalar/.zarray", array_document((), ()))
         assert await s.names("scalar") == {".zarray", ".zattrs"}
         assert (await s.json("scalar/.zattrs"))["_ARRAY_DIMENSIONS"] == []
+        # What names no dimensions is an attribute, until they are named.
+        for names, attribute in ((["x", "y"], ["x", "y"]), (["z"], None)):
+            await s.write("a/.zattrs", {"_ARRAY_DIMENSIONS": names})
+            document = json.loads((await contents(store))["a/zarr.json"])
+            assert document["attributes"].get("_ARRAY_DIMENSIONS") == attribute
+            assert document["dimension_names"] == (["x"] if attribute else ["z"])
 
 
 @trio_test

@@ -288,7 +288,7 @@ def edit_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> Edit:
     if isinstance(node, GroupNode):
         return Edit(attributes=attributes)
     names = None
-    if has_names(node.dialect) and DIMENSIONS not in node.attributes:
+    if has_names(node.dialect) and attributes.get(DIMENSIONS) != node.attributes.get(DIMENSIONS):
         names = names_from(attributes, node.metadata.ndim)
         if names is not None:
             del attributes[DIMENSIONS]
