@@ -22,6 +22,7 @@ UNUSABLE = {
     "view above the mount": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('..', 'about', print)", "a file name"),
     "view without a name": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('', 'about', print)", "a file name"),
     "view that says nothing": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('a', None, print)", "its about must be a string"),
+    "view with one document": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('a', 'about', print, documents=(3,))", "strings"),
     "view that makes nothing": ("zarrfs.views", f"{VIEW}PLUGIN = ViewPlugin('a', 'about', None)", "callable"),
     "store of no kind": ("zarrfs.stores", "PLUGIN = object()", "a object is no StorePlugin"),
     "store with a number for a scheme": ("zarrfs.stores", f"{STORE}PLUGIN = StorePlugin('a', (1,), print)", "have to be strings"),

@@ -446,14 +446,16 @@ VIEW = NewPlugin(
 
     PLUGIN = ViewPlugin(
         "inventory", "the names of all nodes", Inventory, order=5, example=("cat inventory/nodes.txt", "which nodes there are"),
-        notes=("In inventory/ nothing can be written.",),
+        notes=("In inventory/ nothing can be written.",), documents=(".inventory",),
     )
     ''',
     "tests/views/test_conformance.py",
     "inventory",
     """
     from tests.support.arrays import Example, store_of
+    from zarrfs.daemon.view_plugins import document_names
 
+    assert ".inventory" in document_names()
     async with tree_over(await store_of(Example((2,), (2,)))) as tree:
         assert await read(tree, "inventory/nodes.txt") == b"/\\n/a\\n"
         assert [entry[0] async for entry in tree.root.entries()][:3] == ["raw", "inventory", "chunks"]

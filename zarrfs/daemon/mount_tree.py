@@ -29,6 +29,7 @@ from zarrfs.daemon.moves import Moved, Moves
 from zarrfs.daemon.rescue import Rescue
 from zarrfs.daemon.slices import Slices, Work
 from zarrfs.daemon.tasks import Tasks
+from zarrfs.daemon.view_plugins import built, chosen, document_names
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
@@ -55,7 +56,7 @@ from zarrfs.vfs.changed_entry import ChangedEntry
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary_names import TemporaryNames
-from zarrfs.views.base import View, ViewContext, ViewPlugin, path_of
+from zarrfs.views.base import View, ViewContext, path_of
 from zarrfs.views.root import ControlDirectory, MountRoot
 
 log = logging.getLogger(__name__)
@@ -158,9 +159,9 @@ class MountTree:
             resize_erases=config.resize_erases,
             mounted_ns=self.mounted_ns,
             told=lambda: self.watched,
-            temporary_names=TemporaryNames(config.temporary_names),
+            temporary_names=TemporaryNames(config.temporary_names, document_names()),
         )
-        made = [(plugin, *view) for plugin in _chosen(config) if (view := _made(plugin, context)) is not None]
+        made = [(plugin, *view) for plugin in chosen(config) if (view := built(plugin, context)) is not None]
         self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in made}
         self.single = config.view
         self._moves = Moves(self._views, self.staging, self.path_of)
@@ -414,28 +415,6 @@ def store_name(url: str) -> str:
             break
         name = stem
     return name or "array"
-
-
-def _chosen(config: MountConfig) -> list[ViewPlugin]:
-    known: dict[str, ViewPlugin] = {plugin.name: plugin for plugin in registry.plugins("zarrfs.views")}
-    names = [config.view] if config.view is not None else list(config.views) or [p.name for p in known.values() if p.by_default]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise UsageError(f"unknown view {unknown[0]!r}; the views are {', '.join(sorted(known))}")
-    return sorted((known[name] for name in set(names)), key=lambda plugin: (plugin.order, plugin.name))
-
-
-def _made(plugin: ViewPlugin, context: ViewContext) -> tuple[View, Directory] | None:
-    """Return a view and its top folder; None if a view of another distribution fails, which must not prevent the mount."""
-    try:
-        view = plugin.make(context)
-        return view, view.root()
-    except Exception as error:
-        module = getattr(plugin.make, "__module__", "")
-        if module.partition(".")[0] == "zarrfs":
-            raise
-        log.warning("view %s/ (of %s) skipped: %s: %s", plugin.name, module, type(error).__name__, error)
-        return None
 
 
 def _known_dialect(name: str) -> str:

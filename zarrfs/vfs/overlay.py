@@ -257,7 +257,7 @@ class OverlayDirectory(Directory):
         if not isinstance(new_directory, OverlayDirectory) or new_directory.family is not self.family:
             if await find(new_directory, new_name) is not None:
                 # On EXDEV, mv removes the target and copies the source, which may be the same node or value.
-                raise EntryExists(f"{new_name!r} is there already, and perhaps {name!r} in another view", key=name)
+                raise EntryExists(f"{new_name!r} exists in the other view, and may be the same node or value as {name!r}", key=name)
             raise AcrossViews(f"{name!r} cannot be renamed into another view", key=name)
         new_directory.check()
         with self.entered():

@@ -13,8 +13,8 @@ Programs write a value under another name and rename it. Each of these patterns 
     32 hex digits       ``uuid4().hex``
     digits alone        vim's ``4913``, its test for a writable folder
 
-A name that the view can represent (a chunk, a document, an array's file) is never temporary; the view checks that first. Nor is the name
-of a Zarr v2 document in a view that has no such documents: whoever copies or moves an array from another view there would lose it.
+A name that the view can represent (a chunk, a document, an array's file) is never temporary; the view checks that first. The documents of
+another view are not temporary either, although some begin with a dot: mv(1) of an array from that view would succeed, and lose the array.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-_DOCUMENTS = frozenset({".zarray", ".zattrs", ".zgroup", ".zmetadata"})
 _OF_PROGRAMS = re.compile(r"\..*|.*~|.*\.(?:partial|part|tmp|__lock)|tmp.*|sed.{6}|#.*#|[0-9a-f]{32}|[0-9]+", re.DOTALL)
 
 
 class TemporaryNames:
-    """The table above, and ``more``: patterns as in fnmatch(3), case-sensitive."""
+    """The table above without ``documents``, and ``more``: patterns as in fnmatch(3), case-sensitive."""
 
-    def __init__(self, more: Iterable[str] = ()) -> None:
+    def __init__(self, more: Iterable[str] = (), documents: Iterable[str] = ()) -> None:
+        self._documents = frozenset(documents)
         self._more = [re.compile(fnmatch.translate(pattern)) for pattern in more]
 
     def __contains__(self, name: str) -> bool:
-        is_of_program = name not in _DOCUMENTS and _OF_PROGRAMS.fullmatch(name) is not None
+        is_of_program = name not in self._documents and _OF_PROGRAMS.fullmatch(name) is not None
         return is_of_program or any(each.match(name) for each in self._more)

@@ -180,7 +180,8 @@ class ViewPlugin:
 
     ``name`` is its folder; ``about`` one line for README.txt. ``by_default``: mounted without an option. ``order``: sort key of
     folders in listings and in README.txt, before the name. ``example``: a command to try, for README.txt, and a description of its
-    output. ``notes``: further lines of README.txt.
+    output. ``notes``: further lines of README.txt. ``documents``: file names that hold metadata of nodes; in every view they are
+    refused where they mean nothing, even if they look like names of temporary files.
     """
 
     name: str
@@ -190,6 +191,7 @@ class ViewPlugin:
     order: int = 100
     example: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
 
 
 def check_plugin(offered: object) -> None:
@@ -200,10 +202,8 @@ def check_plugin(offered: object) -> None:
         raise TypeError("its name must be a file name")
     if not isinstance(offered.about, str) or not callable(offered.make):
         raise TypeError("its about must be a string, and its make callable")
-    lines = (*(offered.example or ("", "")), *offered.notes)
-    if (
-        not isinstance(offered.order, int)
-        or len(lines) != 2 + len(offered.notes)
-        or not all(isinstance(each, str) for each in lines)
-    ):
-        raise TypeError("its order must be an integer, its example two strings, and its notes strings")
+    example = offered.example or ("", "")
+    if not isinstance(offered.order, int) or len(example) != 2:
+        raise TypeError("its order must be an integer, and its example two strings")
+    if not all(isinstance(each, str) for each in (*example, *offered.notes, *offered.documents)):
+        raise TypeError("its example, notes and documents must be strings")

@@ -141,6 +141,7 @@ PLUGIN = ViewPlugin(
         "For more, .zattrs gives the value (zarrfs: missing_chunks_read_as), and each chunk can be read by its name.",
         "An array on a grid that Zarr v2 cannot represent has a zarr.json of Zarr v3 there, instead of .zarray and .zattrs.",
     ),
+    documents=(*DOCUMENTS, ZMETADATA),
 )
 
 

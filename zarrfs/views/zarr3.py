@@ -93,4 +93,5 @@ PLUGIN = ViewPlugin(
     "the hierarchy as plain Zarr v3 without shards, chunks encoded as stored, for Zarr v3 readers and writers",
     lambda context: NodeView(Zarr3Format(context)),
     example=("python3 -c 'import zarr; print(zarr.open(\"zarr3\").tree())'", "the hierarchy, with any reader of Zarr v3"),
+    documents=(DOCUMENT,),
 )
