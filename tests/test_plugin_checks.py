@@ -32,7 +32,7 @@ UNUSABLE = {
         f"{STORE}PLUGIN = StorePlugin('a', ('a',), print, claims='.a')",
         "have to be callable",
     ),
-    "container of no kind": ("zarrfs.containers", "PLUGIN = object", "a type is no Container"),
+    "container of no kind": ("zarrfs.containers", "PLUGIN = object", "a type is no Container and no GroupContainer"),
     "container without a suffix": (
         "zarrfs.containers",
         f"{CONTAINER}class A(Container):\n    name = 'a'\n    layout = None\nPLUGIN = A()",

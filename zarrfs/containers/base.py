@@ -1,21 +1,23 @@
-"""Whole-array file formats: literal bytes, and the elements of an array in C order, little-endian.
+"""File formats: literal bytes, and the elements of arrays in C order.
 
-The library of the format writes the literal bytes: a header, or a sparse file without the data. Each container format has a file of
-its own; its module constant ``PLUGIN`` is an instance.
+A `Container` holds one array, a `GroupContainer` a group with everything below it. The library of the format writes the literal bytes: a
+header, or a sparse file without the data. Each format has a file of its own; its module constant ``PLUGIN`` is an instance.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from zarrfs.errors import NotPermitted
+from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Shape
-from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.model.metadata import ArrayMetadata, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,17 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The array's elements in C order, little-endian, from byte ``start`` on: ``nbytes`` bytes at ``offset`` of the file."""
+    """Elements of an array in C order: its bytes from ``start`` on, ``nbytes`` of them at ``offset`` of the file.
+
+    ``path`` is the array, in a file of several. ``dtype`` is the type of the elements in the file, by default that of the array,
+    little-endian; elements are converted by `numpy.ndarray.astype`. ``start`` counts bytes after the conversion.
+    """
 
     offset: int
     nbytes: int
     start: int = 0
+    path: NodePath | None = None
+    dtype: np.dtype[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +60,19 @@ class FileLayout:
 
     def parts(self, offset: int, size: int) -> Iterator[tuple[Literal | Elements, int, int]]:
         """Yield the extents within ``size`` bytes from ``offset`` of the file, each with its first byte and byte count."""
-        for extent in self.extents:
-            begin, end = max(offset, extent.offset), min(offset + size, extent.offset + extent.nbytes)
-            if begin < end:
-                yield extent, begin - extent.offset, end - begin
+        stop = min(offset + size, self.size)
+        index = bisect_right(self.extents, offset, key=_offset) - 1
+        while offset < stop:
+            extent = self.extents[index]
+            end = min(stop, extent.offset + extent.nbytes)
+            if offset < end:
+                yield extent, offset - extent.offset, end - offset
+                offset = end
+            index += 1
+
+
+def _offset(extent: Literal | Elements) -> int:
+    return extent.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +88,20 @@ class Head:
     fortran_order: bool = False
 
 
-class Container(abc.ABC):
-    """A whole-array file format. ``name`` is the view's folder; ``suffix`` is appended to an array's name."""
+class FileFormat:
+    """What both kinds of formats have. ``name`` is the view's folder; ``suffix`` is appended to a node's name."""
 
     name: ClassVar[str]
     suffix: ClassVar[str]
-    writable: ClassVar[bool] = False
-    """True if files of this format can be written: `read_head` parses them."""
     example: ClassVar[tuple[str, str] | None] = None
     """A command to try in the root of a mount, for README.txt, and a description of its output."""
+
+
+class Container(FileFormat, abc.ABC):
+    """A format for one array."""
+
+    writable: ClassVar[bool] = False
+    """True if files of this format can be written: `read_head` parses them."""
 
     @abc.abstractmethod
     def layout(self, metadata: ArrayMetadata) -> FileLayout:
@@ -90,10 +112,26 @@ class Container(abc.ABC):
         raise NotPermitted(f"files in {self.name}/ cannot be written")
 
 
+class GroupContainer(FileFormat, abc.ABC):
+    """A format for a group: its arrays and groups, at any depth, with their attributes. Its files are read-only."""
+
+    most_nodes: ClassVar[int] = 10_000
+    """Limit of nodes in one file."""
+
+    @abc.abstractmethod
+    def layout(self, nodes: Sequence[Node]) -> FileLayout:
+        """Return the layout of the file of ``nodes[0]``, a group or an array without a group above it.
+
+        The others are all nodes below it, parents first, siblings by name; those that zarrfs cannot read (`UnsupportedNode`) are among
+        them, for the format to name what it leaves out. Equal nodes have equal layouts. Raises `NotRepresentable`. May run in a thread
+        or another process: arguments and result can be pickled.
+        """
+
+
 def check_plugin(offered: object) -> None:
     """Raise TypeError unless ``offered``, which any distribution may provide, is a usable plug-in of this package."""
-    if not isinstance(offered, Container):
-        raise TypeError(f"a {type(offered).__name__} is no Container")
+    if not isinstance(offered, Container | GroupContainer):
+        raise TypeError(f"a {type(offered).__name__} is no Container and no GroupContainer")
     name, suffix = getattr(offered, "name", None), getattr(offered, "suffix", None)
     if not isinstance(name, str) or not isinstance(suffix, str) or not name or not suffix or "/" in name + suffix:
         raise TypeError("its name and suffix must be parts of file names")

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.live_node import LiveNode
-from zarrfs.arrays.position import Position
 from zarrfs.containers.base import Container, FileLayout, Literal
 from zarrfs.errors import NotRepresentable, StaleEntry
 from zarrfs.hierarchy.live_array import OpenArray
-from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ROOT, Key, NodePath
-from zarrfs.model.chunk_plan import ChunkPlan
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
@@ -21,6 +17,7 @@ from zarrfs.vfs.node import Attributes, Buffer, no_such_entry
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext
 from zarrfs.views.group_directory import made_name, node_ident
+from zarrfs.views.open_elements import OpenElements
 from zarrfs.views.whole_array.array_stage import ElementsStage
 from zarrfs.views.whole_array.new_array_stage import NewArrayStage
 
@@ -91,7 +88,7 @@ class WholeArrayContent(Content):
         changed_ns = await self.mtime_ns(layout.size)
         writable = self.container.writable and self._context.may_write(opened.array.node)
         attributes = Attributes(False, layout.size, changed_ns, writable=writable)
-        return _ArraySnapshot(self._context.hierarchy, opened, layout, attributes)
+        return _ArraySnapshot(OpenElements(self._context.hierarchy, opened), layout, attributes)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         if empty:
@@ -138,74 +135,29 @@ class WholeArrayContent(Content):
 
 
 class _ArraySnapshot(Snapshot):
-    """The array with its metadata at open. Its elements are read chunk by chunk at the time of each read.
+    """The file of an array with its metadata at open."""
 
-    After a resize, the elements that remain are still read in the layout at open.
-    """
-
-    def __init__(self, hierarchy: Hierarchy, opened: OpenArray, layout: FileLayout, attributes: Attributes) -> None:
-        self._hierarchy = hierarchy
-        self._opened = opened
-        self._resized: OpenArray | None = None
+    def __init__(self, elements: OpenElements, layout: FileLayout, attributes: Attributes) -> None:
+        self._elements = elements
         self._layout = layout
-        self._position: Position | None = None
         self.attributes = attributes
 
     async def read(self, offset: int, size: int) -> Buffer:
-        live = self._opened.live
-        while True:
-            live.check()
-            if live.is_unread:
-                await self._hierarchy.looked_at_again(live.path)
-                live.check()
-            layouts = live.layouts
-            if self._opened.superseded:
-                await self._require_inside(offset, size)
-            data = await self._read(offset, size)
-            # A resize during the read may have removed these elements.
-            if live.layouts == layouts:
-                return data
-
-    async def _read(self, offset: int, size: int) -> Buffer:
-        if self._position is None:
-            self._position = self._opened.reader.opened()
+        await self._elements.check()
         pieces: list[Buffer] = []
         parts = list(self._layout.parts(offset, size))
         for extent, start, nbytes in parts:
             if isinstance(extent, Literal):
                 pieces.append(extent.data[start : start + nbytes])
                 continue
-            piece = await self._opened.reader.read(extent.start + start, nbytes, self._position)
+            piece = await self._elements.read(extent.start + start, nbytes)
             if len(parts) == 1:
                 return piece
             pieces.append(bytes(piece))
         return b"".join(pieces)
 
-    async def _require_inside(self, offset: int, size: int) -> None:
-        """Raise `StaleEntry` unless the array still has all elements in this range."""
-        before = self._opened
-        # Held, so that its earlier readers also get notifications of changed chunks.
-        now = self._resized = await self._hierarchy.array(before.live.path)
-        metadata = before.array.metadata
-        if now is not None and now.live is before.live and is_resized(metadata, now.array.metadata):
-            shape, itemsize = now.array.metadata.shape, metadata.data_type.itemsize
-            ranges = (
-                (extent.start + start, extent.start + start + nbytes)
-                for extent, start, nbytes in self._layout.parts(offset, size)
-                if not isinstance(extent, Literal)
-            )
-            plans = (
-                ChunkPlan(metadata.shape, metadata.chunk_grid, begin // itemsize, -(-end // itemsize)) for begin, end in ranges
-            )
-            if all(box.is_within(shape) for plan in plans for box in plan.boxes()):
-                return
-        path = before.live.path
-        raise StaleEntry(f"{path} was resized and no longer has these elements: open the file again", key=path)
-
     async def aclose(self) -> None:
-        position, self._position = self._position, None
-        if position is not None:
-            self._opened.reader.closed(position)
+        await self._elements.aclose()
 
 
 # Cache for repeated lookups; it holds the metadata, so that no other object can get the same id.

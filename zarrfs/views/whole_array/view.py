@@ -345,4 +345,4 @@ def _plugin(container: Container) -> ViewPlugin:
     )
 
 
-PLUGIN = tuple(_plugin(container) for container in registry.plugins("zarrfs.containers"))
+PLUGIN = tuple(_plugin(each) for each in registry.plugins("zarrfs.containers") if isinstance(each, Container))

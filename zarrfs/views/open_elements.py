@@ -1,0 +1,68 @@
+"""The elements of an array, as bytes of an open file that contains them."""
+
+from __future__ import annotations
+
+from zarrfs.arrays.array import is_resized
+from zarrfs.arrays.position import Position
+from zarrfs.errors import StaleEntry
+from zarrfs.hierarchy.live_array import OpenArray
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.model.chunk_plan import ChunkPlan
+from zarrfs.vfs.node import Buffer
+
+
+class OpenElements:
+    """The elements of an array in C order, little-endian, with its metadata at open; read chunk by chunk at the time of each read.
+
+    After a resize, the elements that remain are still read in the layout at open. Once the array is gone or replaced, every method
+    raises `StaleEntry`.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, opened: OpenArray) -> None:
+        self._hierarchy = hierarchy
+        self._opened = opened
+        self._resized: OpenArray | None = None
+        self._position: Position | None = None
+
+    async def check(self) -> None:
+        """Return if the array is still the one that was opened."""
+        live = self._opened.live
+        live.check()
+        if live.is_unread:
+            await self._hierarchy.looked_at_again(live.path)
+            live.check()
+
+    async def read(self, start: int, nbytes: int) -> Buffer:
+        """Return ``nbytes`` bytes from byte ``start`` of the elements; valid until the caller's next await."""
+        live = self._opened.live
+        while True:
+            await self.check()
+            layouts = live.layouts
+            if self._opened.superseded:
+                await self._require_inside(start, nbytes)
+            if self._position is None:
+                self._position = self._opened.reader.opened()
+            data = await self._opened.reader.read(start, nbytes, self._position)
+            # A resize during the read may have removed these elements.
+            if live.layouts == layouts:
+                return data
+
+    async def _require_inside(self, start: int, nbytes: int) -> None:
+        """Raise `StaleEntry` unless the array still has all elements in this range."""
+        before = self._opened
+        # Held, so that its earlier readers also get notifications of changed chunks.
+        now = self._resized = await self._hierarchy.array(before.live.path)
+        metadata = before.array.metadata
+        if now is not None and now.live is before.live and is_resized(metadata, now.array.metadata):
+            itemsize = metadata.data_type.itemsize
+            plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start // itemsize, -(-(start + nbytes) // itemsize))
+            if all(box.is_within(now.array.metadata.shape) for box in plan.boxes()):
+                return
+        path = before.live.path
+        raise StaleEntry(f"{path} was resized and no longer has these elements: open the file again", key=path)
+
+    async def aclose(self) -> None:
+        """Release the reader."""
+        position, self._position = self._position, None
+        if position is not None:
+            self._opened.reader.closed(position)
