@@ -264,6 +264,50 @@ CONTAINER = NewPlugin(
     """,
 )
 
+GROUP_CONTAINER = NewPlugin(
+    "zarrfs.containers",
+    "listing",
+    "listing",
+    '''
+    """``.listing``: the paths of arrays, one on each line, then their elements as float64."""
+    import numpy as np
+    from zarrfs.containers.base import Elements, FileLayout, GroupContainer, Literal
+    from zarrfs.model.metadata import ArrayNode
+
+    class Listing(GroupContainer):
+        """Arrays of numbers; others are left out."""
+
+        name = "listing"
+        suffix = ".listing"
+
+        def layout(self, nodes):
+            numbers = [node for node in nodes if isinstance(node, ArrayNode) and node.metadata.data_type.name in ("int16", "uint8")]
+            text = "".join(f"{node.path}\\n" for node in numbers).encode()
+            extents, offset = [Literal(0, text)], len(text)
+            for node in numbers:
+                nbytes = 8 * node.metadata.nbytes // node.metadata.data_type.itemsize
+                if nbytes:
+                    extents.append(Elements(offset, nbytes, path=node.path, dtype=np.dtype("<f8")))
+                    offset += nbytes
+            return FileLayout(tuple(extents))
+
+    PLUGIN = Listing()
+    ''',
+    "tests/containers/test_conformance.py",
+    "listing and TestGroupConformance",
+    """
+    import numpy as np
+    from tests.support.arrays import Example, store_of
+
+    one, other = Example((2, 3), (1, 2), "|u1"), Example((4,), (2,))
+    async with tree_over(await store_of(one, other)) as tree:
+        assert await names(tree, "listing") == {"array.listing"}
+        expected = b"/a\\n/b\\n" + b"".join(each.elements.astype("<f8").tobytes() for each in (one, other))
+        assert await read(tree, "listing/array.listing") == expected
+        assert b"every group, with all below it, as one .listing file" in await read(tree, "README.txt")
+    """,
+)
+
 LEDGER = NewPlugin(
     "zarrfs.stores",
     "ledger",
@@ -484,7 +528,7 @@ GRID = NewPlugin(
     """,
 )
 
-PLUGINS = [STORE, LEDGER, CODEC, ARRAY_BYTES_CODEC, BRICK_CODEC, DIALECT, OWN_DIALECT, CONTAINER, VIEW, GRID]
+PLUGINS = [STORE, LEDGER, CODEC, ARRAY_BYTES_CODEC, BRICK_CODEC, DIALECT, OWN_DIALECT, CONTAINER, GROUP_CONTAINER, VIEW, GRID]
 WAYS = ["file", "package", "entry point"]
 
 

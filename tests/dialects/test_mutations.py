@@ -17,6 +17,7 @@ import pytest
 from tests.support.mutations import mutated
 from zarrfs import registry
 from zarrfs.codecs.chain import CodecChain
+from zarrfs.containers.base import Container
 from zarrfs.dialects.base import Dialect, Edit, Layout
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
@@ -24,7 +25,7 @@ from zarrfs.model import metadata_values
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 
 DIALECTS: tuple[Dialect, ...] = registry.plugins("zarrfs.dialects")
-CONTAINERS = registry.plugins("zarrfs.containers")
+CONTAINERS = [each for each in registry.plugins("zarrfs.containers") if isinstance(each, Container)]
 BATCHES = 8
 OF_A_BATCH = 250
 _PATHS = 12

@@ -80,7 +80,9 @@ class ViewConformance:
         await store.erase(Key("g/broken/.zarray"))
         async with shown(plugin, store) as tree:
             without = await contents(tree, plugin.name)
-        assert without.items() <= with_it.items()
+        assert without.keys() <= with_it.keys()
+        # A file of several nodes may name the one that it leaves out.
+        assert all(with_it[path] == data or b"broken" in with_it[path] for path, data in without.items())
 
     @trio_test
     async def test_it_follows_what_is_changed_through_the_mount(self, plugin: ViewPlugin) -> None:

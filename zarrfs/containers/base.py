@@ -19,6 +19,9 @@ from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.metadata import ArrayMetadata, Node
 
+MAX_NBYTES = 2**63 - 1
+"""Maximum size of a file: the kernel's offsets are signed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Literal:

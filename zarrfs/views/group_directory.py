@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 
 import trio
@@ -98,7 +98,7 @@ def unsupported_child(view: str, name: str, node: UnsupportedNode, mtime_ns: int
 
 
 class GroupChildren:
-    """The entries of a group's folder: the result of ``show`` for each child."""
+    """The entries of a group's folder: the results of ``show`` or ``show_all`` for each child."""
 
     view: str
     suffixes: tuple[str, ...] = (UNSUPPORTED_SUFFIX,)
@@ -109,14 +109,16 @@ class GroupChildren:
         self.path = path
 
     async def lookup(self, name: str) -> Node:
-        documents = await self.documents()
+        documents = await self.documents_beside(name)
         for shown in documents:
             if shown.name == name:
                 return shown.make()
         async for child, node in self._candidates(name):
-            shown = await self._free(await self._show(child, node), documents)
-            if shown.name == name:
-                return shown.make()
+            async with aclosing(self._show_all(child, node)) as every:
+                async for each in every:
+                    shown = await self._free(each, documents)
+                    if shown.name == name:
+                        return shown.make()
         raise no_such_entry(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
@@ -131,33 +133,43 @@ class GroupChildren:
                 if not index % _AT_ONCE:
                     await trio.lowlevel.checkpoint()
                 index += 1
-                shown = await self._show(names.name_of(name), node)
-                if shown.is_directory:
-                    shown.mtime_ns = await self.context.folder_mtime_ns(node.path)
-                elif siblings is None:
-                    siblings = await hierarchy.child_names(self.path)
-                yield (await self._free(shown, documents, siblings)).entry
+                async for shown in self._show_all(names.name_of(name), node):
+                    if shown.is_directory:
+                        shown.mtime_ns = await self.context.folder_mtime_ns(node.path)
+                    elif siblings is None:
+                        siblings = await hierarchy.child_names(self.path)
+                    yield (await self._free(shown, documents, siblings)).entry
 
     async def documents(self) -> Sequence[Child]:
         """Return the files that represent the group itself."""
         return ()
 
+    async def documents_beside(self, name: str) -> Sequence[Child]:
+        """Return `documents` for a lookup of ``name``: of those with other names, the names alone are used."""
+        return await self.documents()
+
     async def show(self, name: str, node: HierarchyNode) -> Child:
         """Return the entry of the child ``node``: ``name`` for a folder, ``name`` and a suffix for a file."""
         raise NotImplementedError
+
+    async def show_all(self, name: str, node: HierarchyNode) -> AsyncGenerator[Child]:
+        """Yield all entries of the child ``node``, each as of `show`, for a view in which a node has several or none."""
+        yield await self.show(name, node)
 
     def show_unsupported(self, name: str, node: UnsupportedNode) -> Child:
         """Return the entry of a child that cannot be shown: a file with the reason."""
         return unsupported_child(self.view, name, node, self.context.mounted_ns)
 
-    async def _show(self, name: str, node: HierarchyNode) -> Child:
-        """Return the result of `show`; a child for which it fails is shown as unsupported and does not hide the others."""
+    async def _show_all(self, name: str, node: HierarchyNode) -> AsyncGenerator[Child]:
+        """Yield the results of `show_all`; a child for which it fails is shown as unsupported and does not hide the others."""
         try:
-            return await self.show(name, node)
+            async with aclosing(self.show_all(name, node)) as every:
+                async for each in every:
+                    yield each
         except ZarrfsError:
             raise
         except Exception as error:  # noqa: BLE001 - see above
-            return self.show_unsupported(name, unusable(node.path, node.dialect, error))
+            yield self.show_unsupported(name, unusable(node.path, node.dialect, error))
 
     async def _child_called(self, name: str) -> HierarchyNode | None:
         """Return the child whose folder is called ``name``, without listing the others; None for generated names."""
@@ -203,4 +215,7 @@ class GroupChildren:
         if siblings is not None and names.part_of(name) not in siblings:
             return False
         node = await self._child_called(name)
-        return node is not None and (await self._show(name, node)).suffix == suffix
+        if node is None:
+            return False
+        async with aclosing(self._show_all(name, node)) as every:
+            return any([each.suffix == suffix async for each in every])

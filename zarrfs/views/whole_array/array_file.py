@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from zarrfs.arrays.live_node import LiveNode
-from zarrfs.containers.base import Container, FileLayout, Literal
+from zarrfs.containers.base import MAX_NBYTES, Container, FileLayout, Literal
 from zarrfs.errors import NotRepresentable, StaleEntry
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import ROOT, Key, NodePath
@@ -20,9 +20,6 @@ from zarrfs.views.group_directory import made_name, node_ident
 from zarrfs.views.open_elements import OpenElements
 from zarrfs.views.whole_array.array_stage import ElementsStage
 from zarrfs.views.whole_array.new_array_stage import NewArrayStage
-
-MAX_NBYTES = 2**63 - 1
-"""Maximum file size: the kernel's offsets are signed."""
 
 
 class WholeArrayContent(Content):
