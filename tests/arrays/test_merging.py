@@ -25,7 +25,8 @@ from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.merging import ElementMerge, store_merged
-from zarrfs.arrays.reader import ArrayReader, ReaderPool
+from zarrfs.arrays.reader import ArrayReader
+from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.arrays.writer import ArrayWriter

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.small_stores import array_document
 from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.arrays.counters import HierarchyCounters
-from zarrfs.arrays.reader import ReaderPool, StartSoon
+from zarrfs.arrays.reader_pool import ReaderPool, StartSoon
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.hierarchy.live_array import OpenArray

@@ -1,13 +1,13 @@
 """Reads of array elements in C order, for whole-array files.
 
-`ArrayReader.read` has two strategies:
+`ArrayReader.read` has two strategies, selected by the read position of each open file (`Position`):
 
 * **Slabs**, for sequential reads: the rows of chunks around the read position are decoded once, directly into a recycled buffer, and
   the following reads are answered from it without a copy. The next slab is filled ahead. With any memory limit, one pass decodes each
   chunk once: slabs in use by an open file are not displaced by others, and those that exceed the memory are in files.
 * **Chunks**, for random reads: a cache of decoded chunks, from which the requested parts are copied.
 
-The read position of each open file (`Position`) selects one. Both are safe for concurrent readers: no chunk is decoded twice at a time.
+Both are safe for concurrent readers: no chunk is decoded twice at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,11 @@ import trio
 
 from zarrfs import threads
 from zarrfs.arrays.array import Array, ChunkPart, Elements, fill, part
-from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.flight import Flight
-from zarrfs.arrays.position import SLABS_AHEAD, WINDOW_NBYTES, Position
-from zarrfs.arrays.slab_pool import Slab, SlabKey, SlabPool
+from zarrfs.arrays.position import SLABS_AHEAD, Position
+from zarrfs.arrays.reader_pool import ReaderPool
+from zarrfs.arrays.slab_pool import Slab, SlabKey
 from zarrfs.errors import StoreError, StoreTimeout, ZarrfsError
 from zarrfs.memory.copying import copy
 from zarrfs.memory.spill import is_large
@@ -40,8 +40,6 @@ from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
 
-# Minimum size of a slab, if the array is that large.
-SLAB_NBYTES = 8 * 1024 * 1024
 _WIDTH = CPU_THREADS + 1
 # Chunks are got and decoded together up to this many bytes: a hop to a thread costs as much as decoding 256 KiB of lz4.
 _BATCH_NBYTES = 8 * 1024 * 1024
@@ -51,39 +49,6 @@ _BATCH_CHUNKS = 128
 _PORTION = 1024
 # Concurrent single requests, to find the chunks for which the store does not answer.
 _SINGLY = 64
-
-StartSoon = Callable[..., None]
-
-
-class ReaderPool:
-    """Shared state of a mount's readers: cache, slabs of about ``slab_nbytes``, and ``start_soon`` of a nursery that fills slabs ahead.
-
-    A read within ``window_nbytes`` of the last one continues its pass."""
-
-    def __init__(
-        self,
-        cache: ChunkCache,
-        slabs: SlabPool,
-        *,
-        ttl: float,
-        start_soon: StartSoon | None = None,
-        slab_nbytes: int = SLAB_NBYTES,
-        window_nbytes: int = WINDOW_NBYTES,
-    ) -> None:
-        self.cache = cache
-        self.slabs = slabs
-        self.ttl = ttl
-        self.start_soon = start_soon
-        self.slab_nbytes = slab_nbytes
-        self.window_nbytes = window_nbytes
-        self.epoch = 0
-        """Counts the calls of `discard_all`."""
-
-    def discard_all(self) -> None:
-        """Run `ArrayReader.discard` for every array."""
-        self.epoch += 1
-        self.cache.discard_all()
-        self.slabs.discard_all()
 
 
 class ArrayReader:
@@ -100,20 +65,27 @@ class ArrayReader:
         self._handles = 0
         self._valid_until = float("-inf")
         self._epoch = pool.epoch
+        self._changes = 0
         self._has_no_room = False
         self._ahead: set[trio.CancelScope] = set()
         """Decodings of large chunks that no read has requested yet."""
 
     def opened(self) -> Position:
-        """Record an open of the array's file; return its read position.
+        """Record an open of the array's file; return its read position. Decoded chunks that are no longer valid are discarded."""
+        self._expire()
+        self._handles += 1
+        return Position(self._pool.window_nbytes)
 
-        Decoded chunks stay valid for the pool's ``ttl``; the first open after that discards them, to see changes by other programs."""
+    def generation(self) -> tuple[int, int]:
+        """Return another value after each change of elements that is known, or possible since decoded chunks are no longer valid."""
+        self._expire()
+        return self.array.serial, self._changes
+
+    def _expire(self) -> None:
         if trio.current_time() > self._valid_until or self._epoch != self._pool.epoch:
             self.discard()
             self._epoch = self._pool.epoch
             self._valid_until = trio.current_time() + self._pool.ttl
-        self._handles += 1
-        return Position(self._pool.window_nbytes)
 
     def closed(self, position: Position) -> None:
         """Record the close of a file."""
@@ -137,7 +109,7 @@ class ArrayReader:
 
     def discard(self, coords: Coords | None = None) -> None:
         """Discard the decoded form of one chunk, or of all, here and in `earlier`."""
-        serial = self.array.serial
+        serial, self._changes = self.array.serial, self._changes + 1
         self._pool.cache.discard(serial, coords)
         if coords is None:
             self._valid_until = float("-inf")

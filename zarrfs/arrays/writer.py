@@ -25,7 +25,8 @@ from zarrfs.arrays.array import Array, Elements, part
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout
 from zarrfs.arrays.merging import Mask, of_elements, put
-from zarrfs.arrays.reader import ArrayReader, StartSoon
+from zarrfs.arrays.reader import ArrayReader
+from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.arrays.write_back import WriteBack
 from zarrfs.errors import ZarrfsError
 from zarrfs.keys import Key

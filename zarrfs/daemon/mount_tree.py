@@ -20,7 +20,7 @@ from zarrfs import __version__, registry, threads
 from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers
-from zarrfs.arrays.reader import ReaderPool
+from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.daemon.losses import Losses

@@ -156,6 +156,7 @@ async def _mounted(
                 stats=lambda: {
                     "open_handles": session.open_handles,
                     "inodes": len(session.inodes),
+                    "read_requests": session.read_requests,
                     "xattr_requests": operations.xattrs.requests,
                 },
             )

@@ -90,7 +90,7 @@ class KernelCache:
                 self.names_changed = True
                 self._notifier.entry(inode.parent.ino, inode.name)
             if superseded:
-                self._inodes.vanished(inode)
+                self._superseded(inode)
             elif inode.node is None or isinstance(inode.node, File):
                 # Until the kernel has the notice, an open would combine the old size with the new bytes.
                 inode.doubtful = inode.doubtful or not entry.known
@@ -114,9 +114,15 @@ class KernelCache:
         # Names that were only listed are dropped with their folder.
         self._notifier.entry(inode.parent.ino, inode.name)
         if inode.open_handles and inode.path in superseded:
-            self._inodes.vanished(inode)
+            self._superseded(inode)
         elif inode.node is None or isinstance(inode.node, File):
             inode.doubtful = True
+            self._notifier.inode(inode.ino)
+
+    def _superseded(self, inode: Inode) -> None:
+        self._inodes.vanished(inode)
+        if isinstance(inode.node, File) and inode.node.in_parts:
+            # Pages kept since an earlier open may be of parts that are gone.
             self._notifier.inode(inode.ino)
 
 

@@ -248,6 +248,8 @@ class Operations(pyfuse3.Operations):
             raise
         if how.write:
             await self.session.let_go(entry)
+        if how.write:
+            entry.pages = None
         if how.truncate:
             entry.stamp = entry.size = 0
             return self._opened(entry, handle, how, keep_cache=False, opener=opener)
@@ -263,7 +265,8 @@ class Operations(pyfuse3.Operations):
             raise
         # Without a known value the kernel may lack a notice of a change: drop its pages. From now on they belong to this value.
         known, entry.stamp = bool(entry.stamp), stamp
-        keep_cache = handle.keep_cache and known and not entry.doubtful
+        are_valid = handle.keep_cache or (handle.pages is not None and handle.pages == entry.pages)
+        keep_cache = are_valid and known and not entry.doubtful
         return self._opened(entry, handle, how, keep_cache=keep_cache, opener=opener)
 
     def _part_from_another(self, entry: Inode, file: File) -> None:
@@ -291,7 +294,7 @@ class Operations(pyfuse3.Operations):
         if how.write:
             await self.session.let_go(entry)
         stamp = 0 if handle.direct else stamp_of(await handle.attributes())
-        shared = bool(entry.open_handles)
+        shared, entry.pages = bool(entry.open_handles), None
         if not shared:
             self.inodes.attach(entry, node)
             entry.stamp, entry.doubtful = stamp, True
@@ -326,7 +329,11 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> Buffer:  # type: ignore[override]
-        return await self.session.reads.read(self.session.files[fh], off, size)
+        opened = self.session.files[fh]
+        # The open is complete: the kernel has dropped the pages that were not valid for this handle.
+        opened.inode.pages = opened.handle.pages
+        self.session.read_requests += 1
+        return await self.session.reads.read(opened, off, size)
 
     @guarded
     async def write(self, fh: pyfuse3.FileHandleT, off: int, buf: bytes) -> int:

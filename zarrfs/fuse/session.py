@@ -67,6 +67,8 @@ class Session:
         self.free_space = free_space
         self.files: dict[int, OpenFile] = {}
         self.directories: dict[int, OpenDirectory] = {}
+        self.read_requests = 0
+        """Number of READ requests so far."""
         self._hidden = dict(hidden or {})
         self._settled = settled
         self._on_error = on_error

@@ -21,7 +21,8 @@ from zarrfs.arrays.concurrency import each_found, in_order
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.flight import Flight
 from zarrfs.arrays.layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
-from zarrfs.arrays.reader import ArrayReader, ReaderPool
+from zarrfs.arrays.reader import ArrayReader
+from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
@@ -190,10 +191,9 @@ class Hierarchy:
         return max(known.documents_ns or 0, known.chunks_ns or 0, known.folder_ns or 0) or None
 
     async def children(self, path: NodePath) -> AsyncGenerator[tuple[str, Node]]:
-        """Yield names and nodes directly below the group at ``path``, sorted by name, as they are read.
+        """Yield names and nodes directly below the group at ``path``, sorted by name, as they are read; without large attributes.
 
-        A bad child is an `UnsupportedNode` among the others; large attributes are left out.
-        """
+        A bad child is an `UnsupportedNode` among the others."""
         unanswered: list[StoreTimeout] = []
 
         async def look(name: str) -> Node | None:

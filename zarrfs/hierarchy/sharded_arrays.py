@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from zarrfs import threads
 from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.arrays.counters import HierarchyCounters
-from zarrfs.arrays.reader import ReaderPool
+from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.errors import NameInvalid, StoreAccessDenied

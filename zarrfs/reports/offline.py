@@ -11,7 +11,7 @@ import trio
 from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers
-from zarrfs.arrays.reader import ReaderPool
+from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.errors import NoSuchEntry, ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy

@@ -136,11 +136,12 @@ class StagedHandle(Handle):
         self._snapshot = snapshot
         self._epoch = epoch
         self._emptied = staged.emptied
-        # A value that changes in parts has no generation, so the kernel's cached pages cannot be validated. A file that is written must
-        # have no cached pages except those read from now on.
+        # A value that changes in parts has no generation. A file that is written must have no cached pages except those read from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
         if flags.write:
             staged.opened_to_write()
+        elif snapshot is not None and staged.size is None:
+            self.pages = snapshot.pages
 
     async def attributes(self) -> Attributes:
         if self._staged.size is not None or self._staged.orphan:

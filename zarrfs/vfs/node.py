@@ -170,11 +170,13 @@ class Handle(abc.ABC):
     """An open file.
 
     ``direct`` disables the kernel's cache (the size is not known beforehand); ``keep_cache`` means that pages which the kernel cached
-    from an earlier open are still valid. ``of`` is the same object for all handles of one file, and another one for a later file of its
+    from an earlier open are still valid, if its attributes are unchanged; ``pages``, if not None, that they are if they were cached since
+    an open with an equal value of it. ``of`` is the same object for all handles of one file, and another one for a later file of its
     name; None if they need not be distinguished."""
 
     direct: bool = False
     keep_cache: bool = False
+    pages: object = None
     of: object = None
 
     @abc.abstractmethod

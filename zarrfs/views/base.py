@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from zarrfs.arrays.reader import StartSoon
+from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.errors import NameInvalid, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.new_arrays import NewArrays

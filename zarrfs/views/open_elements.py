@@ -32,6 +32,10 @@ class OpenElements:
             await self._hierarchy.looked_at_again(live.path)
             live.check()
 
+    def generation(self) -> object:
+        """Return another value after each known change of elements."""
+        return self._opened.reader.generation()
+
     async def read(self, start: int, nbytes: int) -> Buffer:
         """Return ``nbytes`` bytes from byte ``start`` of the elements; valid until the caller's next await."""
         live = self._opened.live

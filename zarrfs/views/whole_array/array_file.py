@@ -138,6 +138,7 @@ class _ArraySnapshot(Snapshot):
         self._elements = elements
         self._layout = layout
         self.attributes = attributes
+        self.pages = elements.generation()
 
     async def read(self, offset: int, size: int) -> Buffer:
         await self._elements.check()

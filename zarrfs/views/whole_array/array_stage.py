@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import numpy as np
 
 from zarrfs.arrays.array import Array
-from zarrfs.arrays.reader import StartSoon
+from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.arrays.writer import ArrayWriter
 from zarrfs.containers.base import FileLayout, Literal
 from zarrfs.errors import (
