@@ -9,6 +9,7 @@ from zarrfs.daemon.rescue import Rescue
 from zarrfs.errors import REFUSALS, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import APART, NodePath
+from zarrfs.stores.presupposing import presupposing_nothing
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import was_told
 from zarrfs.vfs.staging import Staged, StagingArea
@@ -85,6 +86,11 @@ class Losses:
 
         If another program renamed the array, they are stored where it is now; if it is gone or another one, they are saved.
         """
+        # The caller may be a writer of the shard, bound to the folder that is gone.
+        with presupposing_nothing():
+            return await self._of_shard(hierarchy, shard, error)
+
+    async def _of_shard(self, hierarchy: Hierarchy, shard: QueuedShard, error: Exception) -> bool:
         key, node = shard.key, shard.node
         # An array that did not move needs no search, and one that this mount has replaced is certainly gone.
         may_be_elsewhere = node.why_gone is not None and not node.replaced_here

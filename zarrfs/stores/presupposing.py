@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -33,7 +33,18 @@ def presupposing(prefix: Prefix | None, anchor: Anchor | None = None) -> Iterato
     if prefix is None:
         yield
         return
-    token = _presupposed.set(Presupposed(prefix, anchor))
+    with _set(Presupposed(prefix, anchor)):
+        yield
+
+
+def presupposing_nothing() -> AbstractContextManager[None]:
+    """Let the body work in other folders and stores than a surrounding `presupposing` is about."""
+    return _set(None)
+
+
+@contextmanager
+def _set(now: Presupposed | None) -> Iterator[None]:
+    token = _presupposed.set(now)
     try:
         yield
     finally:

@@ -1,0 +1,73 @@
+"""Queued chunks that cannot be stored are saved, whatever the task in which that is found."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+import zarr
+from trio.testing import trio_test
+
+from tests.support.stores import InterruptedStore
+from tests.support.trees import tree_over, write
+from zarrfs.errors import StaleEntry
+from zarrfs.keys import NodePath
+from zarrfs.stores.opening import open_store
+
+CHUNK = np.full(4, 99, "<i4").tobytes()
+
+
+def make(path: Path, dtype: str) -> None:
+    zarr.create_array(str(path), shape=(8,), chunks=(4,), shards=(8,), dtype=dtype)[...] = 7
+
+
+class ReplacedStore(InterruptedStore):
+    """The folder ``root``, in which another program replaces the array ``a`` at the moment when a shard of it is set.
+
+    ``looked_at``: what a task of its own does then.
+    """
+
+    root: Path
+    looked_at: Callable[[], Awaitable[object]]
+
+    async def interrupt(self, operation: str, place: str) -> None:
+        if (operation, place) == ("set", "a/c/0"):
+            shutil.rmtree(self.root / "a")
+            os.rename(self.root / "b", self.root / "a")
+            is_seen = trio.Event()
+
+            async def look() -> None:
+                await self.looked_at()
+                is_seen.set()
+
+            trio.lowlevel.spawn_system_task(look, context=contextvars.Context())
+            await is_seen.wait()
+
+
+@pytest.mark.logs("the folder 'a/' is gone", "its folder was erased")
+@trio_test
+async def test_a_writer_who_finds_that_the_array_was_replaced_has_the_other_chunks_of_its_shard_saved(
+    tmp_path: Path,
+) -> None:
+    make(tmp_path / "store/a", "i4")
+    make(tmp_path / "store/b", "f4")
+    inner = await open_store(str(tmp_path / "store"))
+    store = ReplacedStore(inner)
+    store.root = tmp_path / "store"
+    async with tree_over(store, str(store.root), cache_dir=str(tmp_path / "cache"), shard_delay="600") as tree:
+        store.looked_at = lambda: tree.hierarchy.looked_at_again(NodePath("/a"))
+        await write(tree, "chunks/a/0", CHUNK)
+        with pytest.raises(StaleEntry):
+            await write(tree, "chunks/a/1", CHUNK)
+        reasons = [reason for _, reason in tree.losses.failures]
+    await inner.aclose()
+    (folder,) = (tmp_path / "cache/rescued").iterdir()
+    assert any(str(folder) in reason for reason in reasons), reasons
+    assert zarr.open_array(str(folder / "store/a"), mode="r")[...].tolist() == [99] * 4 + [0] * 4
+    assert zarr.open_array(str(store.root / "a"), mode="r")[...].tolist() == [7] * 8
