@@ -114,3 +114,24 @@ def test_of_one_that_has_fewer_columns_the_rest_of_each_row_is_read_on(store: Pa
             assert errno_of(lambda: row(reader, 300)) == errno.ESTALE
             resize(mount, "chunks", (ROWS, COLUMNS))
             assert row(reader, 300)[0] == 300 * COLUMNS
+
+
+def removed(mount: Mounted) -> None:
+    (mount.path / "npy/a.npy").unlink()
+
+
+def renamed_over(mount: Mounted) -> None:
+    np.save(mount.path / "npy/b.npy", np.zeros(3))
+    (mount.path / "npy/b.npy").rename(mount.path / "npy/a.npy")
+
+
+@pytest.mark.parametrize("event", [removed, renamed_over], ids=lambda event: event.__name__)
+def test_a_program_that_copies_what_is_removed_gets_an_error_and_not_the_end_of_the_file(
+    store: Path, event: Callable[[Mounted], None]
+) -> None:
+    with mounted(store) as mount, (mount.path / "npy/a.npy").open("rb", buffering=0) as file:
+        assert len(file.read(ROW_NBYTES)) == ROW_NBYTES
+        event(mount)
+        # The kernel asks for the size by itself too, and ends reads there.
+        assert errno_of(lambda: os.fstat(file.fileno())) == errno.ESTALE
+        assert errno_of(file.readall) == errno.ESTALE

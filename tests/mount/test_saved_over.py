@@ -53,6 +53,15 @@ def test_a_reader_is_stale(mount: Mounted) -> None:
     assert mount.umount().returncode == 0
 
 
+def test_a_reader_is_stale_beyond_the_end_of_a_smaller_array_too(mount: Mounted) -> None:
+    with (mount.path / "npy/a.npy").open("rb", buffering=0) as file:
+        assert len(file.read(8192)) == 8192
+        save_over(mount, np.empty(3, "<f8"))
+        with pytest.raises(OSError, match="Stale file handle"):
+            file.read(8192)
+    assert mount.umount().returncode == 0
+
+
 def test_a_mapping_gets_no_bytes_of_the_new_array(mount: Mounted) -> None:
     fd = os.open(mount.path / "npy/a.npy", os.O_RDONLY)
     mapped = mmap.mmap(fd, 128 + 4 * LENGTH, prot=mmap.PROT_READ)

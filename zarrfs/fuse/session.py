@@ -193,10 +193,16 @@ class Session:
     # --- handles ------------------------------------------------------------------------------------------------------------
 
     def open_file(self, inode: Inode) -> OpenFile | None:
-        """Return one of the files open on ``inode``."""
+        """Return one of the files open on ``inode``, an outdated one only if all are."""
         if not inode.open_handles:
             return None
-        return next((opened for opened in self.files.values() if opened.inode is inode), None)
+        found: OpenFile | None = None
+        for opened in self.files.values():
+            if opened.inode is inode:
+                if not opened.handle.is_outdated:
+                    return opened
+                found = found or opened
+        return found
 
     def add_file(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False) -> int:
         """Register an open ``handle`` and return its number. ``writes``: opened for writing."""

@@ -143,7 +143,13 @@ class StagedHandle(Handle):
         elif snapshot is not None and staged.size is None:
             self.pages = snapshot.pages
 
+    @property
+    def is_outdated(self) -> bool:
+        return self._emptied < self._staged.replaced_at
+
     async def attributes(self) -> Attributes:
+        # With the size of another array, the kernel would end reads there without a request.
+        self._require_current()
         if self._staged.size is not None or self._staged.orphan:
             return await self._staged.attributes()
         if self._epoch != self._staged.epoch:
@@ -210,7 +216,7 @@ class StagedHandle(Handle):
 
     def _require_current(self) -> None:
         """Raise `StaleEntry` if another handle has replaced the array that this handle was opened on by another one."""
-        if self._emptied < self._staged.replaced_at:
+        if self.is_outdated:
             ident = self._staged.content.ident
             raise StaleEntry(f"{ident} was replaced by another array: open the file again", key=ident)
 

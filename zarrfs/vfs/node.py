@@ -179,9 +179,14 @@ class Handle(abc.ABC):
     pages: object = None
     of: object = None
 
+    @property
+    def is_outdated(self) -> bool:
+        """True if other handles of its file have replaced what it was opened on."""
+        return False
+
     @abc.abstractmethod
     async def attributes(self) -> Attributes:
-        """Return the attributes for fstat(2) of the open file, which may have lost its name since."""
+        """Return the attributes for fstat(2) of the open file, which may have lost its name since. Raises `StaleEntry`."""
 
     @abc.abstractmethod
     async def read(self, offset: int, size: int) -> Buffer:

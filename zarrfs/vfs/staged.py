@@ -106,10 +106,13 @@ class Staged:
             await self._empty()
 
     async def attributes(self) -> Attributes:
-        """Return size and time as this mount sees them. Raises `NoSuchEntry` if nothing is staged or published."""
-        if self.stage is not None or self.orphan:
+        """Return size and time as this mount sees them. Raises `NoSuchEntry` if nothing is staged or published, and `StaleEntry`."""
+        if self.stage is not None:
             nlink = 0 if self.orphan else 1
-            return Attributes(False, self.size or 0, self.mtime_ns, nlink=nlink, blksize=self.content.blksize)
+            return Attributes(False, self.stage.size, self.mtime_ns, nlink=nlink, blksize=self.content.blksize)
+        if self.orphan:
+            # The kernel would answer reads with the end of the file at any size given here.
+            raise lost(self.content)
         snapshot = await self.content.snapshot()
         if snapshot is None:
             raise NoSuchEntry(f"{self.content.ident} is gone", key=self.content.ident)
