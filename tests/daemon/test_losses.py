@@ -71,3 +71,34 @@ async def test_a_writer_who_finds_that_the_array_was_replaced_has_the_other_chun
     assert any(str(folder) in reason for reason in reasons), reasons
     assert zarr.open_array(str(folder / "store/a"), mode="r")[...].tolist() == [99] * 4 + [0] * 4
     assert zarr.open_array(str(store.root / "a"), mode="r")[...].tolist() == [7] * 8
+
+
+class ExchangedStore(InterruptedStore):
+    """The folder ``root``, in which another program exchanges the arrays ``b`` and ``c`` when documents of ``b`` are read."""
+
+    root: Path
+    is_exchanged = False
+
+    async def interrupt(self, operation: str, place: str) -> None:
+        if place.startswith("b/") and not self.is_exchanged:
+            self.is_exchanged = True
+            os.rename(self.root / "b", self.root / "aside")
+            os.rename(self.root / "c", self.root / "b")
+            os.rename(self.root / "aside", self.root / "c")
+
+
+@trio_test
+async def test_chunks_that_follow_their_array_are_not_stored_in_an_equal_one_at_its_new_name(tmp_path: Path) -> None:
+    make(tmp_path / "store/a", "i4")
+    make(tmp_path / "store/c", "i4")
+    inner = await open_store(str(tmp_path / "store"))
+    store = ExchangedStore(inner)
+    store.root = tmp_path / "store"
+    async with tree_over(store, str(store.root), cache_dir=str(tmp_path / "cache"), shard_delay="600") as tree:
+        await write(tree, "chunks/a/0", CHUNK)
+        os.rename(store.root / "a", store.root / "b")
+        assert await tree.pending.end() == []
+    await inner.aclose()
+    assert store.is_exchanged
+    assert zarr.open_array(str(store.root / "b"), mode="r")[...].tolist() == [7] * 8
+    assert zarr.open_array(str(store.root / "c"), mode="r")[...].tolist() == [99] * 4 + [7] * 4

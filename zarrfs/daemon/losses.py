@@ -7,8 +7,10 @@ import logging
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.daemon.rescue import Rescue
 from zarrfs.errors import REFUSALS, NameInvalid, ZarrfsError
+from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import APART, NodePath
+from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.presupposing import presupposing_nothing
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import was_told
@@ -16,6 +18,9 @@ from zarrfs.vfs.staging import Staged, StagingArea
 from zarrfs.views.recent_errors import RecentErrors
 
 log = logging.getLogger(__name__)
+
+# Searches for an array that other programs keep moving.
+_SEARCHES = 3
 
 
 class Losses:
@@ -115,26 +120,32 @@ class Losses:
 
     async def _followed(self, hierarchy: Hierarchy, shard: QueuedShard) -> bool:
         """Store the queued chunks in the array if it was renamed within the store; return True if so."""
-        anchor = shard.node.anchor
-        place = anchor.place() if anchor is not None else None
-        if place is None or place.startswith(APART):
-            return False
-        try:
-            path = NodePath(f"/{place[:-1]}")
-        except NameInvalid:
-            return False
-        await hierarchy.looked_at_again(path)
-        opened = await hierarchy.array(path)
-        now = opened.array.node if opened is not None else None
-        if opened is None or now is None:
-            return False
-        if now.dialect != shard.array.dialect or not now.metadata.stores_as(shard.array.metadata):
-            return False
-        changes = shard.changes()
-        async with shard.working():
-            await opened.array.chunks.modify(changes)
-        await opened.array.chunks.publish(changes)
-        return True
+        for _ in range(_SEARCHES):
+            anchor = shard.node.anchor
+            place = anchor.place() if anchor is not None else None
+            if anchor is None or place is None or place.startswith(APART):
+                return False
+            try:
+                path = NodePath(f"/{place[:-1]}")
+            except NameInvalid:
+                return False
+            await hierarchy.looked_at_again(path)
+            opened = await hierarchy.array(path)
+            now = opened.array.node if opened is not None else None
+            if opened is None or now is None:
+                return False
+            if now.dialect != shard.array.dialect or not now.metadata.stores_as(shard.array.metadata):
+                return False
+            async with opened.live.holding():
+                if not _is_in_folder(opened.live, anchor):
+                    # Another program moves it again.
+                    continue
+                changes = shard.changes()
+                async with shard.working():
+                    await opened.array.chunks.modify(changes)
+                await opened.array.chunks.publish(changes)
+                return True
+        return False
 
     async def _went_with_its_array(self, hierarchy: Hierarchy, shard: QueuedShard) -> bool:
         """Return True if another program is known to have erased the array, without a replacement."""
@@ -145,6 +156,15 @@ class Losses:
         # Another mount erases by renaming first.
         is_erased = anchor.is_erased or (place is not None and place.startswith(APART))
         return is_erased and await hierarchy.looked_at_again(shard.node.path) is None
+
+
+def _is_in_folder(live: LiveArray, anchor: Anchor) -> bool:
+    """Return True if the folder that is held of ``live``, in which its chunks are stored, is that of ``anchor``."""
+    if live.anchor is None or live.document is None or live.folder is None:
+        return False
+    name = live.document[len(live.folder) :]
+    generation = live.anchor.generation(name)
+    return generation is not None and generation == anchor.generation(name)
 
 
 def _is_refused(area: StagingArea, ident: str, error: BaseException) -> bool:
