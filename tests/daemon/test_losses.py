@@ -15,7 +15,7 @@ import zarr
 from trio.testing import trio_test
 
 from tests.support.stores import InterruptedStore
-from tests.support.trees import tree_over, write
+from tests.support.trees import tree_of, tree_over, write
 from zarrfs.errors import StaleEntry
 from zarrfs.keys import NodePath
 from zarrfs.stores.opening import open_store
@@ -102,3 +102,19 @@ async def test_chunks_that_follow_their_array_are_not_stored_in_an_equal_one_at_
     assert store.is_exchanged
     assert zarr.open_array(str(store.root / "b"), mode="r")[...].tolist() == [7] * 8
     assert zarr.open_array(str(store.root / "c"), mode="r")[...].tolist() == [99] * 4 + [7] * 4
+
+
+@pytest.mark.logs("chunks saved in")
+@trio_test
+async def test_chunks_of_an_array_that_another_mount_has_set_aside_for_a_moment_are_saved(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    make(root / "a", "i4")
+    async with tree_of(root, cache_dir=str(tmp_path / "cache"), shard_delay="600") as tree:
+        await write(tree, "chunks/a/0", CHUNK)
+        # As in a rename over it, which is undone if it fails.
+        (root / ".zarrfs/0").mkdir(parents=True)
+        os.rename(root / "a", root / ".zarrfs/0/old")
+        await tree.pending.end()
+        assert [key for key, _ in tree.losses.failures] == ["a/c/0"]
+    (folder,) = (tmp_path / "cache/rescued").iterdir()
+    assert zarr.open_array(str(folder / "store/a"), mode="r")[...].tolist() == [99] * 4 + [0] * 4

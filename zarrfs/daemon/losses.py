@@ -9,7 +9,7 @@ from zarrfs.daemon.rescue import Rescue
 from zarrfs.errors import REFUSALS, NameInvalid, ZarrfsError
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.keys import APART, NodePath
+from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.presupposing import presupposing_nothing
 from zarrfs.vfs.content import Content
@@ -153,8 +153,7 @@ class Losses:
         if anchor is None:
             return False
         place = anchor.place()
-        # Another mount erases by renaming first.
-        is_erased = anchor.is_erased or (place is not None and place.startswith(APART))
+        is_erased = anchor.is_erased or (place is not None and _is_to_be_deleted(place))
         return is_erased and await hierarchy.looked_at_again(shard.node.path) is None
 
 
@@ -165,6 +164,11 @@ def _is_in_folder(live: LiveArray, anchor: Anchor) -> bool:
     name = live.document[len(live.folder) :]
     generation = live.anchor.generation(name)
     return generation is not None and generation == anchor.generation(name)
+
+
+def _is_to_be_deleted(place: Prefix) -> bool:
+    """Return True if another mount has renamed an array to ``place`` in order to erase it, and not in order to return it."""
+    return place.startswith(APART) and place[len(APART) :].split("/")[1:2] == ["gone"]
 
 
 def _is_refused(area: StagingArea, ident: str, error: BaseException) -> bool:
