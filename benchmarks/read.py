@@ -1,4 +1,5 @@
-"""Read benchmark: a whole array as ``.npy`` against zarr-python and tensorstore; 10,000 keys against ext4 and ``rclone mount``.
+"""Read benchmark: a whole array as ``.npy`` against zarr-python and tensorstore, and again against a plain ``.npy``; 10,000 keys
+against ext4 and ``rclone mount``.
 
     python benchmarks/read.py [--repetitions 5] [--edge 8192] [--keys 10000]
 
@@ -50,6 +51,8 @@ print(time.perf_counter() - begin)
 }
 # Upper limits on an idle machine: time of np.load relative to zarr-python.
 LIMIT = {"lz4": 1.3, "zstd": 1.3, "gzip": 0.7}
+# The same of a second np.load, in a mount where nothing has changed, relative to a plain .npy.
+LIMIT_AGAIN = 1.3
 
 
 def main() -> None:
@@ -68,12 +71,15 @@ def arrays(folder: Path, edge: int, repetitions: int) -> None:
     for name, codec in CODECS.items():
         made = zarr.create_array(folder / f"{name}.zarr", shape=values.shape, chunks=(512, 512), dtype="f4", compressors=codec)
         made[:] = values
+    np.save(folder / "plain.npy", values)
     times: dict[tuple[str, str], list[float]] = {}
     for _ in range(repetitions):
         for name in CODECS:
             path = folder / f"{name}.zarr"
             with mounted(path, "--read-only") as mountpoint:
-                times.setdefault((name, "zarrfs"), []).append(read_by("numpy", mountpoint / "npy" / f"{name}.npy"))
+                for which in ("zarrfs", "again"):
+                    times.setdefault((name, which), []).append(read_by("numpy", mountpoint / "npy" / f"{name}.npy"))
+            times.setdefault((name, "plain"), []).append(read_by("numpy", folder / "plain.npy"))
             for reader in ("zarr", "tensorstore"):
                 times.setdefault((name, reader), []).append(read_by(reader, path))
     rows = []
@@ -95,6 +101,11 @@ def arrays(folder: Path, edge: int, repetitions: int) -> None:
         ["codec", "zarrfs", "zarr-python", "tensorstore", "/zarr", "/tensorstore", "/zarr limit"],
         rows,
     )
+    again = []
+    for name in CODECS:
+        ours, plain = median(times[name, "again"]), median(times[name, "plain"])
+        again.append([name, f"{ours:.3f}", f"{plain:.3f}", f"{ours / plain:.2f}", f"{LIMIT_AGAIN}"])
+    table("the same file again (seconds)", ["codec", "zarrfs", "plain .npy", "/plain", "/plain limit"], again)
 
 
 def read_by(reader: str, path: Path) -> float:
