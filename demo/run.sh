@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mounts a store and looks around in it with ordinary programs, each command printed before its output.
+# Mounts a store and reads it with ordinary programs. Each command is printed before its output.
 # STORE=/data/x.zarr demo/run.sh shows that store, read-only; without STORE, a copy of the one beside this script.
 set -euo pipefail
 
@@ -9,7 +9,7 @@ work=$(mktemp -d /tmp/zarrfs-demo.XXXX)
 mnt=$work/mnt
 mkdir "$mnt"
 export PATH=$repository/.venv/bin:$PATH
-# The log of the demo goes where the demo goes.
+# The log is in the temporary folder, too, and removed with it.
 export ZARRFS_LOG_FILE=$work/zarrfs.log
 
 finish() {
@@ -19,7 +19,7 @@ finish() {
         printf '\nThe demo FAILED (exit code %s).\n' "$code" >&2
         if [ -s "$ZARRFS_LOG_FILE" ]; then printf 'The log:\n' >&2; cat "$ZARRFS_LOG_FILE" >&2; fi
     fi
-    # Never through a mount that could not be removed.
+    # Never deletes through a mount that could not be unmounted.
     rm -rf --one-file-system "$work"
 }
 trap finish EXIT
@@ -33,7 +33,7 @@ if [ -n "$store" ]; then
     # Printed commands work from any folder.
     if [ -e "$store" ]; then store=$(realpath -s "$store"); fi
     s=$(quoted "$store")
-    say "Mounted read-only: nothing in the store is changed."
+    say "Mounted read-only: the store is not changed."
     run "export PATH=$(quoted "$repository/.venv/bin"):\$PATH"
     run "zarrfs mount --read-only $s $mnt"
     say "Each folder is one view of the store."
@@ -48,10 +48,10 @@ if [ -n "$store" ]; then
             break
         fi
     done
-    say "What is in it:"
+    say "Content of the store:"
     run "zarrfs info $s | awk 'NR <= 60'"
     run "zarrfs umount $mnt"
-    say "To stay in it:"
+    say "To keep it mounted:"
     printf '  mkdir -p /tmp/z && %s mount --read-only %s /tmp/z\n' "$(quoted "$repository/.venv/bin/zarrfs")" "$s"
     exit
 fi
@@ -59,7 +59,7 @@ fi
 store=$work/example.zarr
 cp -r "$repository/demo/example.zarr" "$store"
 
-say "A Zarr store is mounted; the command returns when it can be used."
+say "A Zarr store is mounted; the command returns when the mount is usable."
 run "export PATH=$(quoted "$repository/.venv/bin"):\$PATH"
 run "zarrfs info $store"
 run "zarrfs mount $store $mnt"
@@ -73,13 +73,13 @@ run "cat $mnt/raw/zarr.json"
 echo
 run "diff -r $store $mnt/raw && echo the same"
 
-say "chunks/ holds decoded chunks: plain numbers, whatever the compressor, for programs that have never heard of Zarr."
+say "chunks/ holds decoded chunks: plain numbers, whatever the compressor, for programs without Zarr support."
 run "ls -l $mnt/chunks/air_temperature"
 run "cat $mnt/chunks/air_temperature/.zarray"
 echo
 run "od -A d -t f4 -N 48 $mnt/chunks/air_temperature/0.0.0"
 
-say "npy/ holds each array as one file of NumPy's."
+say "npy/ holds each array as one NumPy file."
 run "ls -l $mnt/npy"
 run "python -c 'import numpy; a = numpy.load(\"$mnt/npy/air_temperature.npy\"); print(a.shape, a.dtype, a.mean())'"
 
@@ -87,7 +87,7 @@ say "A chunk is changed with ordinary tools: 1.0 is written over its first eleme
 run "printf '\\000\\000\\200\\077' | dd of=$mnt/chunks/air_temperature/0.0.0 conv=notrunc status=none"
 run "od -A d -t f4 -N 16 $mnt/chunks/air_temperature/0.0.0"
 
-say "...and zarr-python finds it in the store, compressed as before."
+say "...and zarr-python reads the new value from the store, compressed as before."
 run "python -c 'import zarr; row = zarr.open(\"$store\", mode=\"r\")[\"air_temperature\"][0, 0, :4]; print(row); assert row[0] == 1'"
 
 say "Unmounting returns when everything is stored."
@@ -95,7 +95,7 @@ run "zarrfs umount $mnt"
 run "ls -A $mnt"
 
 say "Your own store:"
-printf '  make demo STORE=/path/to/your.zarr       # look at it, read-only\n'
+printf '  make demo STORE=/path/to/your.zarr       # mounts and shows it, read-only\n'
 printf '  mkdir -p /tmp/z\n'
 printf '  %s mount /path/to/your.zarr /tmp/z\n' "$(quoted "$repository/.venv/bin/zarrfs")"
 printf '  %s umount /tmp/z\n' "$(quoted "$repository/.venv/bin/zarrfs")"
