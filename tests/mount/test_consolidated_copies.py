@@ -212,3 +212,50 @@ def test_a_group_of_a_thousand_nodes(tmp_path: Path) -> None:
         (mount.path / "chunks/part7/g7/.zattrs").write_text('{"n": -1}')
         found = zarr.open_group(str(mount.path / "chunks"), mode="r", use_consolidated=True)
         assert found["part7/g7"].attrs["n"] == -1
+
+
+def without_documents(store: Path) -> Path:
+    """Leave only the consolidated copy of the documents of ``store``."""
+    for each in store.rglob("*"):
+        if each.name in (".zarray", ".zattrs", ".zgroup", "zarr.json") and each != store / "zarr.json":
+            each.unlink()
+    return store
+
+
+@FORMATS
+@pytest.mark.parametrize(("view", "end"), [("npy", ".npy"), ("chunks", ""), ("zarr3", "")])
+def test_a_node_whose_documents_are_in_the_copy_alone_is_renamed_with_them(
+    zarr_format: int, view: str, end: str, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    save(dataset(), store, zarr_format)
+    save(dataset(), store, zarr_format, group="g/deep", mode="a")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(str(store))
+    before = opened(store)
+    with mounted(without_documents(store)) as mount:
+        run("mv", mount.path / view / f"t{end}", mount.path / view / f"u{end}")
+        run("mv", mount.path / view / "g", mount.path / view / "h")
+        for folder in ("chunks", "zarr3"):
+            assert opened(mount.path / folder).identical(before.rename(t="u")), folder
+        assert not mount.errors()
+    with mounted(store) as mount:
+        assert opened(mount.path / "chunks").identical(before.rename(t="u"))
+        for folder in ("chunks", "zarr3"):
+            found = xr.open_zarr(str(mount.path / folder / "h/deep"), chunks=None, consolidated=False)
+            assert found.identical(before), folder
+
+
+@FORMATS
+def test_a_new_copy_has_what_only_the_old_one_had(zarr_format: int, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    save(dataset(), store, zarr_format)
+    before = opened(store)
+    with mounted(without_documents(store)) as mount:
+        document = mount.path / "chunks/.zmetadata"
+        text = document.read_text()
+        document.unlink()
+        document.write_text(text)
+    with mounted(store) as mount:
+        assert opened(mount.path / "chunks").identical(before)

@@ -214,6 +214,13 @@ class Layout(abc.ABC):
         """Return the copy's content for the node at ``path``, with equal ``repr`` for equal content; None if there is no copy."""
         return None
 
+    def missing_documents(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        """Return the documents that the node at ``path`` lacks because only the consolidated copy has them; empty if it lacks none.
+
+        ``documents``: those found under `document_keys`. They are to be set in this order.
+        """
+        return {}
+
     def without_copy(self) -> Layout:
         """Return the layout without its consolidated copy: equal for all layouts that parse documents of nodes alike."""
         return self

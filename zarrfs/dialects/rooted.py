@@ -62,6 +62,9 @@ class RootedLayout(Layout):
     def copied(self, path: NodePath) -> object:
         return self.inner.copied(self._inside(path))
 
+    def missing_documents(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        return self.inner.missing_documents(self._inside(path), documents)
+
     def without_copy(self) -> Layout:
         return self.inner.without_copy()
 

@@ -28,6 +28,13 @@ class ConsolidatedCopies:
         for layout in await self._hierarchy.layouts(path):
             await self._revise(layout.consolidated_keys(path), partial(layout.copies_without, path))
 
+    async def write_out(self, layout: Layout, path: NodePath) -> None:
+        """Give the node at ``path``, and all below it, the documents that only a copy has: these go when the node is taken out."""
+        async for each in self._explicit_from(path):
+            missing = layout.missing_documents(each, await self._hierarchy.documents(layout.document_keys(each)))
+            for key, value in missing.items():
+                await self._store.set(key, value)
+
     async def put_in(self, layout: Layout, path: NodePath) -> None:
         """Add the node at ``path`` and all below it to the copies."""
         if await self._is_any_stored(layout.consolidated_keys(path)):
@@ -52,6 +59,8 @@ class ConsolidatedCopies:
         """Create a copy in the group at ``path``, of itself and all below it; return False if its layout has no copies."""
         documents = await self._hierarchy.documents((*layout.document_keys(path), *layout.consolidated_keys(path)))
         made = layout.new_copy(path, documents)
+        if made:
+            await self.write_out(layout, path)
         paths = [each async for each in self._explicit_from(path)] if made else []
         for each in paths:
             documents |= await self._hierarchy.documents(layout.document_keys(each))

@@ -85,6 +85,8 @@ class Renaming:
         if not begins_at(layout, path):
             await self._new.make_parents(layout, new_path)
         await self._new.keep_parent(path)
+        for each in (path,) if target is None else (path, new_path):
+            await self._copies.write_out(layout, each)
         if is_one and target is not None:
             await intent.sync()
             await intent.begin(Record("rename", new_path, new_path.prefix, source=path.prefix))

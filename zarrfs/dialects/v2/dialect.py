@@ -143,6 +143,11 @@ class V2Layout(Layout):
             return None
         return [self.copy.documents.get(path.prefix + name) for name in _NAMES], path in self.copy.children
 
+    def missing_documents(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        sources = self._sources(path, documents)
+        copied = {name: each for name in reversed(_NAMES) if (each := sources.get(name)) and not isinstance(each.value, bytes)}
+        return {self.chunk_prefix(path).key(name): dump(each.read(MEMBERS), indent=_INDENT) for name, each in copied.items()}
+
     def without_copy(self) -> V2Layout:
         return replace(self, copy=None)
 

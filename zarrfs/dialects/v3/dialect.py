@@ -136,6 +136,12 @@ class V3Layout(Layout):
     def copied(self, path: NodePath) -> object:
         return None if self.copy is None else (self.copy.documents.get(path), path in self.copy.children)
 
+    def missing_documents(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        key = self._key(path)
+        if key in documents or self.copy is None or path not in self.copy.documents:
+            return {}
+        return {key: dump(parsed(key, self.copy.documents[path], ATTRIBUTES), indent=_INDENT)}
+
     def without_copy(self) -> V3Layout:
         return replace(self, copy=None)
 

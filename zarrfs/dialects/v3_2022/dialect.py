@@ -175,6 +175,11 @@ class V3Draft2022Layout(Layout):
         names = [key[len(self.prefix) :] for key in self.document_keys(path)]
         return [self.copy.documents.get(name) for name in names], path in self.copy.children
 
+    def missing_documents(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        sources = zip(self.document_keys(path), self._sources(path, documents), strict=True)
+        copied = {key: each for key, each in sources if each is not None and not isinstance(each.value, bytes)}
+        return {key: dump(each.read(), indent=_INDENT) for key, each in copied.items()}
+
     def without_copy(self) -> V3Draft2022Layout:
         return replace(self, copy=None)
 
