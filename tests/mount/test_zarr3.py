@@ -325,3 +325,36 @@ def compare(case: Case, view: Path) -> None:
             assert kind == "array" and attributes.items() >= node.get("attributes_subset", {}).items()
             assert attributes == node.get("attributes", attributes)
             assert_expected(case, node, elements.astype(elements.dtype.newbyteorder("<")))
+
+
+@pytest.mark.parametrize("written", ["first", "last"])
+def test_folders_of_chunks_keep_the_times_that_were_set_before_the_document(written: str, tmp_path: Path) -> None:
+    zarr.create_array(
+        str(tmp_path / "new"), shape=4, chunks=2, dtype="i4", chunk_key_encoding={"name": "default", "separator": "/"}
+    )[:] = 7
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path / "store", "--new-dialect", "v3") as mount:
+        folder = mount.path / "zarr3/new"
+        folder.mkdir()
+        if written == "first":
+            shutil.copy(tmp_path / "new/zarr.json", folder)
+        run("cp", "-r", tmp_path / "new/c", folder)
+        os.utime(folder / "c", (1e9, 1e9))
+        if written == "last":
+            shutil.copy(tmp_path / "new/zarr.json", folder)
+        assert (folder / "c").stat().st_mtime == 1e9
+        assert np.load(mount.path / "npy/new.npy").tolist() == [7] * 4
+
+
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+def test_an_array_with_chunks_outside_its_shape_is_erased(view: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    zarr.create_group(str(store)).create_array("a", shape=(4, 6), chunks=(2, 3), dtype="i4")[:] = 7
+    for outside in ("c/0/7", "c/3/0"):
+        (store / "a" / outside).parent.mkdir(exist_ok=True)
+        shutil.copy(store / "a/c/0/0", store / "a" / outside)
+    with mounted(store) as mount:
+        if view == "zarr3":
+            assert sorted(os.listdir(mount.path / "zarr3/a/c")) == ["0", "1"]
+        run("rm", "-r", mount.path / view / "a")
+        assert os.listdir(store) == ["zarr.json"]

@@ -40,6 +40,11 @@ class KeptTimes:
             return stored_ns
         return mtime_ns
 
+    def folder_ns(self, ident: str, *, stored_ns: int | None) -> int | None:
+        """Return the time that a program has set for a folder; None if it is another one."""
+        kept = self._kept.get(ident)
+        return kept[0] if kept is not None and kept[1:] == (0, stored_ns) else None
+
     def forget(self, ident: str) -> None:
         """Remove the time of a file that is gone."""
         self._kept.pop(ident, None)

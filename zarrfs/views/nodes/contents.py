@@ -260,9 +260,11 @@ class ArrayContents(FolderContents):
         return self._node.metadata.chunk_key_encoding == self._keys and not self._node.metadata.shards
 
     async def _holds_any(self, inside: str) -> bool:
-        """Return True if the store has keys there: a folder of the store may be empty."""
+        """Return True if the store has chunks of the array there: a folder of the store may be empty, or hold only other keys."""
+        array = self._opened.array
         async for name, is_prefix, _, _ in self._context.store.list_dir(Prefix(self._node.chunk_prefix + inside)):
-            if not is_prefix or await self._holds_any(f"{inside}{name}/"):
+            coords = None if is_prefix else self._keys.decode(inside + name, self._node.metadata.ndim)
+            if (coords is not None and array.has(coords)) or (is_prefix and await self._holds_any(f"{inside}{name}/")):
                 return True
         return False
 

@@ -24,7 +24,13 @@ async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
         return
     keys, ndim = form.keys(opened.array.node), opened.array.metadata.ndim
     refused: list[str] = []
-    for folder in (path, *form.state.waiting_below(path)):
+    waiting = form.state.waiting_below(path)
+    times = [
+        (each, time_ns)
+        for each in waiting
+        if (time_ns := context.times.folder_ns(form.ident(each, ""), stored_ns=await context.folder_mtime_ns(each))) is not None
+    ]
+    for folder in (path, *waiting):
         inside = folder.prefix[len(path.prefix) :]
         for name, *_ in list(context.temporaries.entries(form.ident(folder, ""))):
             coords = keys.decode(inside + name, ndim)
@@ -36,6 +42,9 @@ async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
                 await _become_chunk(form, form.chunk(opened, coords))
             except ZarrfsError as error:
                 refused.append(str(error))
+    for each, time_ns in times:
+        # The store may have these folders only now, with a time of their own.
+        context.times.keep(form.ident(each, ""), time_ns, size=0, stored_ns=await context.folder_mtime_ns(each))
     if refused:
         raise ContentInvalid(f"{path} was created, but some of the waiting chunks were refused: {refused[0]}", key=path)
 
