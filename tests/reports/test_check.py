@@ -93,6 +93,9 @@ def test_a_node_is_named_as_a_person_likes(tmp_path: Path, node: str) -> None:
 def test_a_backslash_in_a_name_is_found(tmp_path: Path) -> None:
     store = write(tmp_path, {"a\\b/zarr.json": b'{"zarr_format": 3, "node_type": "group"}'})
     assert trio.run(describe, MountConfig(store=str(store)), "/a\\b/")["nodes"][0]["path"] == "/a\\b"
+    # It is the one that was named, whatever else there is.
+    write(store, {"a/b/zarr.json": b'{"zarr_format": 3, "node_type": "group"}'})
+    assert trio.run(describe, MountConfig(store=str(store)), "a\\b")["nodes"][0]["path"] == "/a\\b"
 
 
 def test_bad_is_told_from_unsupported(tmp_path: Path) -> None:

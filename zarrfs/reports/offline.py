@@ -58,17 +58,18 @@ def hierarchy_of(config: MountConfig, store: Store) -> Hierarchy:
 
 
 async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIterator[Node]:
-    """Yield the node at ``path`` (`NodePath.normalized`) and all below it, parents first, by name.
+    """Yield the node at ``path`` and all below it, parents first, by name.
 
-    A backslash may be part of a name, too (final v3). An unreadable node is an `UnsupportedNode`, and nodes with documents below it are
-    still yielded. Raises `NoSuchEntry` if there is no node at ``path``, and the store's error if that is unknown.
+    A backslash may be part of a name (final v3): if there is no such node, the path is `NodePath.normalized`. An unreadable node is an
+    `UnsupportedNode`, and nodes with documents below it are still yielded. Raises `NoSuchEntry` if there is no node at ``path``, and
+    the store's error if that is unknown.
     """
-    start = NodePath.normalized(path)
+    start = NodePath("/" + "/".join(filter(None, path.split("/"))))
     try:
         node = await hierarchy.node(start)
-        literal = NodePath("/" + "/".join(filter(None, path.split("/"))))
-        if node is None and literal != start:
-            start, node = literal, await hierarchy.node(literal)
+        normalized = NodePath.normalized(path) if node is None else start
+        if normalized != start:
+            start, node = normalized, await hierarchy.node(normalized)
     except ZarrfsError:
         raise
     except Exception as error:  # noqa: BLE001 - nodes below may be valid
