@@ -14,13 +14,14 @@ from zarrfs.vfs.stage import Stage, StagingRoom, ValueStage
 
 
 class Snapshot(abc.ABC):
-    """One published value, fixed when the snapshot was taken: reads return this value or an error, never a mix with a later one.
-
-    ``pages``: of a value that changes in parts, its state when the snapshot was taken, for `Handle.pages`; None if unknown.
-    """
+    """One published value, fixed when the snapshot was taken: reads return this value or an error, never a mix with a later one."""
 
     attributes: Attributes
-    pages: object = None
+
+    @property
+    def pages(self) -> object:
+        """The present state of a value that changes in parts, for `Handle.pages`; None if unknown."""
+        return None
 
     @abc.abstractmethod
     async def read(self, offset: int, size: int) -> Buffer:

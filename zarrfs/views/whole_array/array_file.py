@@ -138,7 +138,10 @@ class _ArraySnapshot(Snapshot):
         self._elements = elements
         self._layout = layout
         self.attributes = attributes
-        self.pages = elements.generation()
+
+    @property
+    def pages(self) -> object:
+        return self._elements.generation()
 
     async def read(self, offset: int, size: int) -> Buffer:
         await self._elements.check()
