@@ -81,6 +81,23 @@ def test_what_xarray_writes_is_found_in_all_views(store: Path) -> None:
         xr.testing.assert_equal(opened(mount.path / "chunks/new"), data)
 
 
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022", "v3_2022:text"])
+def test_zeros_in_drafts_of_v3_are_no_missing_data(dialect: str, tmp_path: Path) -> None:
+    data = xr.Dataset({"i": (("x",), np.array([0, 1, 2], "i4")), "f": (("x",), np.array([0, 1.5, -2]))}, coords={"x": [0, 1, 2]})
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path / "store", "--new-dialect", dialect) as mount:
+        gzip = {name: {"compressors": (zarr.codecs.GzipCodec(),)} for name in data.variables}
+        data.to_zarr(str(mount.path / "zarr3"), mode="a", consolidated=False, encoding=gzip)
+        plain = {name: {"compressors": None} for name in data.variables}
+        data.to_zarr(str(mount.path / "chunks/s"), zarr_format=2, mode="a", consolidated=False, encoding=plain)
+        for path in ("zarr3", "chunks", "zarr3/s", "chunks/s"):
+            xr.testing.assert_equal(opened(mount.path / path), data)
+        assert mount.errors() == []
+    with mounted(tmp_path / "store") as mount:
+        for path in ("zarr3", "chunks", "zarr3/s", "chunks/s"):
+            xr.testing.assert_equal(opened(mount.path / path), data)
+
+
 NETCDF = """
 import json, sys, netCDF4
 with netCDF4.Dataset(f"file://{sys.argv[1]}#mode=zarr,file") as file:

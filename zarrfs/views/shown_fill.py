@@ -10,14 +10,15 @@ array appears as follows:
     missing chunks       can be read, and are listed, if .zarray does not give their value
 
 A ``_FillValue`` that the type cannot hold is shown unchanged, beside null. Dialects in whose software ``fill_value`` is both
-(`Dialect.fill_value_marks_missing`) are shown unchanged. Writes are converted in the other direction;
-docs/design/024-fill-values.md has the rules.
+(`Dialect.fill_value_marks_missing`) are shown unchanged, except arrays with a fill value of zero in dialects without null: it is the
+default there, and no sign that zeros are missing data. Writes are converted in the other direction; docs/design/024-fill-values.md has
+the rules.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -119,7 +120,7 @@ def new_attributes(
 
     ``attributes`` are those written before it.
     """
-    if not _are_apart(dialect) or not cf.is_read_back(data_type):
+    if not _are_apart(dialect, fill) or not cf.is_read_back(data_type):
         return attributes
     written = cf.decode(data_type, attributes.get(cf.NAME))
     if fill is None:
@@ -130,12 +131,20 @@ def new_attributes(
 
 
 def _is_apart(node: ArrayNode) -> bool:
-    return _are_apart(node.dialect) and cf.has_form(node.metadata.data_type)
+    return _are_apart(node.dialect, node.metadata.fill_value) and cf.has_form(node.metadata.data_type)
+
+
+def _are_apart(dialect: str, fill: bytes | None) -> bool:
+    always, of_zero = _dialects_apart()
+    return dialect in always or (dialect in of_zero and fill is not None and not any(fill))
 
 
 @cache
-def _are_apart(dialect: str) -> bool:
-    return any(each.name == dialect and not each.fill_value_marks_missing for each in registry.plugins("zarrfs.dialects"))
+def _dialects_apart() -> tuple[Collection[str], Collection[str]]:
+    """Return the dialects whose fill value never marks missing data, and those of which zero does not."""
+    dialects = registry.plugins("zarrfs.dialects")
+    always = {each.name for each in dialects if not each.fill_value_marks_missing}
+    return always, {each.name for each in dialects if not each.has_undefined_fill} - always
 
 
 def _conflict(ident: str, value: Any) -> ContentInvalid:
