@@ -50,8 +50,8 @@ MUTANTS = [
     Mutant(
         "notice: a chunk that was changed in one view stays as it was in the others",
         "daemon/mount_tree.py",
-        "        if not change.behind:\n            self._tell(self._affected(change, nodes))\n",
-        "        if not change.behind:\n",
+        "        if not change.external:\n            self._notify(self._affected(change, nodes))\n",
+        "        if not change.external:\n",
         "tests/fuse",
     ),
     Mutant(
@@ -113,7 +113,7 @@ MUTANTS = [
     Mutant(
         "order: a write overtakes one to the same key that was given up and goes on",
         "transformers/deadline.py",
-        "if write.touches(places)), None):\n",
+        "if write.touches(targets)), None):\n",
         "if False), None):\n",
         "tests/transformers",
     ),

@@ -84,7 +84,7 @@ async def test_a_large_chunk_is_copied_no_further_when_its_reader_gives_up(how: 
         if how == "whole":
             await opened.reader.chunk((0,) * len(SHORT))
         else:
-            await opened.reader.read(0, 1000, opened.reader.opened())
+            await opened.reader.read(0, 1000, opened.reader.new_position())
 
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:

@@ -210,10 +210,10 @@ async def test_a_queued_shard_is_stored_where_its_array_is(autojump_clock: MockC
             budget=MemoryBudget(1 << 20),
             directory=None,
             start_soon=nursery.start_soon,
-            told=lambda change, prefix, coords: None,
+            on_change=lambda change, prefix, coords: None,
             on_failure=lambda key, error: None,
         )
-        chunks = live.chunks(store, ShardLayers(HierarchyCounters(), pending=queue))
+        chunks = live.chunks(store, ShardLayers(HierarchyCounters(), queue=queue))
         await chunks.update({(0,): b"one"})
         await trio.sleep(1)
         assert store.waiting
@@ -239,7 +239,7 @@ async def test_a_queued_shard_is_stored_where_its_array_is(autojump_clock: MockC
 @pytest.mark.logs("chunks that were written to a/c/0 could not be stored and are lost")
 @trio_test
 async def test_a_shard_of_an_array_that_is_gone_is_dropped_and_told_unless_it_was_erased_here() -> None:
-    for erased_here in (True, False):
+    for erased_by_mount in (True, False):
         lost: list[str] = []
         live = Live()
 
@@ -253,15 +253,15 @@ async def test_a_shard_of_an_array_that_is_gone_is_dropped_and_told_unless_it_wa
                 budget=MemoryBudget(1 << 20),
                 directory=None,
                 start_soon=nursery.start_soon,
-                told=lambda change, prefix, coords: None,
+                on_change=lambda change, prefix, coords: None,
                 on_failure=lambda key, error: None,
                 on_loss=lose,
             )
-            await live.chunks(MemoryStore(), ShardLayers(HierarchyCounters(), pending=queue)).update({(0,): b"one"})
-            live.node.erased_here = erased_here
+            await live.chunks(MemoryStore(), ShardLayers(HierarchyCounters(), queue=queue)).update({(0,): b"one"})
+            live.node.erased_by_mount = erased_by_mount
             live.node.end("was erased")
             failed = await queue.end()
             assert len(queue) == 0 and queue.nbytes == 0
-            assert lost == ([] if erased_here else ["a/c/0"])
+            assert lost == ([] if erased_by_mount else ["a/c/0"])
             assert failed == []
             nursery.cancel_scope.cancel()

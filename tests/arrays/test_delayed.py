@@ -38,7 +38,7 @@ def autojump_clock() -> MockClock:
 class Mount:
     """A store with chunks that wait."""
 
-    pending: ShardQueue
+    queue: ShardQueue
     chunks: ChunkStore
     told: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -55,16 +55,16 @@ async def mounted(
     directory: str | None = None,
 ) -> AsyncIterator[Mount]:
     async with trio.open_nursery() as nursery:
-        pending = ShardQueue(
+        queue = ShardQueue(
             delay=delay,
             budget=budget if budget is not None else MemoryBudget(memory),
             directory=directory,
             start_soon=nursery.start_soon,
-            told=lambda change, prefix, coords: mount.told.extend((change.kind, each) for each in coords),
+            on_change=lambda change, prefix, coords: mount.told.extend((change.kind, each) for each in coords),
             on_failure=lambda key, error: mount.failures.append(key),
         )
-        layers = ShardLayers(HierarchyCounters(), pending=pending)
-        mount = Mount(pending, chunks_of(store, array, layers))
+        layers = ShardLayers(HierarchyCounters(), queue=queue)
+        mount = Mount(queue, chunks_of(store, array, layers))
         yield mount
         nursery.cancel_scope.cancel()
 
@@ -108,7 +108,7 @@ async def test_publishing_is_one_set_and_changes_nothing_for_readers() -> None:
         assert sets(store) == count + 1
         assert await stored(store) == {0: b"new", 1: b"one", 3: b"three"}
         assert [await mount.chunks.stat((i,)) for i in range(4)] == before and before[1] == untouched
-        assert len(mount.pending) == 0 and mount.pending.nbytes == 0
+        assert len(mount.queue) == 0 and mount.queue.nbytes == 0
         await mount.chunks.publish([(0,)])
         await mount.chunks.publish()
         assert sets(store) == count + 1
@@ -141,7 +141,7 @@ async def test_what_waits_is_stored_after_the_delay(autojump_clock: MockClock) -
         assert await stored(store) == {0: b"a", 1: b"b"}
         await trio.sleep(4)
         assert await stored(store) == {0: b"a", 1: b"b", 5: b"f"}
-        assert sets(store) == 2 and len(mount.pending) == 0
+        assert sets(store) == 2 and len(mount.queue) == 0
 
 
 @trio_test
@@ -149,7 +149,7 @@ async def test_without_a_delay_nothing_waits() -> None:
     store = ObservedStore(MemoryStore())
     async with mounted(store, delay=0) as mount:
         await mount.chunks.update({(0,): b"a"})
-        assert await stored(store) == {0: b"a"} and len(mount.pending) == 0
+        assert await stored(store) == {0: b"a"} and len(mount.queue) == 0
 
 
 @pytest.mark.logs("a/c/0: publish failed, will retry: no room")
@@ -166,7 +166,7 @@ async def test_a_failed_publish_keeps_what_waits_tells_and_tries_again(autojump_
         assert mount.failures[0] == "a/c/0"
         assert await mount.chunks.get((0,)) == b"a"
         store.errors.clear()
-        while len(mount.pending):  # noqa: ASYNC110 (as above)
+        while len(mount.queue):  # noqa: ASYNC110 (as above)
             await trio.sleep(60)
         assert await stored(store) == {0: b"a"}
 
@@ -183,7 +183,7 @@ async def test_who_learns_of_a_failure_has_written_nothing() -> None:
         assert await mount.chunks.get_several([(i,) for i in range(4)]) == [b"a", b"b", None, b"earlier"]
         assert mount.told[-2:] == [("set", (3,)), ("unknown", (2,))]
         store.errors.clear()
-        assert await mount.pending.end() == []
+        assert await mount.queue.end() == []
         assert await stored(store) == {0: b"a", 1: b"b", 3: b"earlier"}
 
 
@@ -211,11 +211,11 @@ async def test_what_finds_no_memory_waits_in_files(tmp_path: str) -> None:
     async with mounted(store, array, memory=1000, directory=str(tmp_path)) as mount:
         for i in range(31):
             await mount.chunks.update({(i,): b"%03d" % i * 30})
-        assert sets(store) == 0 and mount.pending.nbytes == 31 * 90
+        assert sets(store) == 0 and mount.queue.nbytes == 31 * 90
         assert await mount.chunks.get((30,)) == b"030" * 30
         await mount.chunks.publish()
         assert await stored(store, array) == {i: b"%03d" % i * 30 for i in range(31)}
-        assert mount.pending.nbytes == 0
+        assert mount.queue.nbytes == 0
 
 
 @trio_test
@@ -235,17 +235,17 @@ async def test_what_waits_in_memory_is_counted_from_its_first_chunk_until_it_is_
 @trio_test
 async def test_a_defect_that_one_shard_meets_costs_no_other() -> None:
     class Defective(FailingStore):
-        async def interrupt(self, operation: str, place: str) -> None:
-            if place == "a/c/0":
-                await super().interrupt(operation, place)
+        async def interrupt(self, operation: str, target: str) -> None:
+            if target == "a/c/0":
+                await super().interrupt(operation, target)
 
     store = Defective(MemoryStore(), {"set": ZeroDivisionError("a defect")})
     async with mounted(store) as mount:
         await mount.chunks.update({(0,): b"a", (4,): b"e"})
-        assert await mount.pending.end() == ["a/c/0"]
+        assert await mount.queue.end() == ["a/c/0"]
         assert await stored(store) == {4: b"e"}
         # What cannot be stored then is told, and waits no longer.
-        assert len(mount.pending) == 0 == mount.pending.nbytes
+        assert len(mount.queue) == 0 == mount.queue.nbytes
 
 
 @trio_test
@@ -263,9 +263,9 @@ async def test_what_waits_for_what_is_erased_is_dropped() -> None:
     store = MemoryStore()
     async with mounted(store) as mount:
         await mount.chunks.update({(0,): b"a"})
-        await mount.pending.drop(mount.pending.below(Prefix("a/")))
-        assert await mount.chunks.get((0,)) is None and len(mount.pending) == 0
-        await mount.pending.publish(Key("a/c/0"))
+        await mount.queue.drop(mount.queue.below(Prefix("a/")))
+        assert await mount.chunks.get((0,)) is None and len(mount.queue) == 0
+        await mount.queue.publish(Key("a/c/0"))
         assert await stored(store) == {}
 
 

@@ -56,7 +56,7 @@ class SlowStore(InterruptedStore):
         """Which of the sets fail."""
         self._sets = 0
 
-    async def interrupt(self, operation: str, place: str) -> None:
+    async def interrupt(self, operation: str, target: str) -> None:
         self._asked += 1
         await trio.sleep(self._delays[self._asked % len(self._delays)])
         if operation == "set":
@@ -113,18 +113,18 @@ class Mount:
 
     array: Array
     reader: ArrayReader
-    pending: ShardQueue
+    queue: ShardQueue
 
 
 @asynccontextmanager
 async def mounted(store: Store, example: Example, delay: float) -> AsyncIterator[Mount]:
     async with trio.open_nursery() as nursery:
-        pending = ShardQueue(
+        queue = ShardQueue(
             delay=delay,
             budget=MemoryBudget(UNLIMITED),
             directory=None,
             start_soon=nursery.start_soon,
-            told=lambda change, prefix, coords: [mount.reader.discard(each) for each in coords] and None,
+            on_change=lambda change, prefix, coords: [mount.reader.discard(each) for each in coords] and None,
             on_failure=lambda key, error: None,
         )
         counters, budget = HierarchyCounters(), MemoryBudget(64 << 20)
@@ -134,10 +134,10 @@ async def mounted(store: Store, example: Example, delay: float) -> AsyncIterator
             return True
 
         live = LiveNode(node.path, node.chunk_prefix, confirm)
-        chunks = chunks_of(store, node, ShardLayers(counters, budget, pending=pending), live)
+        chunks = chunks_of(store, node, ShardLayers(counters, budget, queue=queue), live)
         array = Array(node, chunks, counters, budget)
         pool = ReaderPool(ChunkCache(0), SlabPool(0, counters, None), ttl=0)
-        mount = Mount(array, ArrayReader(array, pool), pending)
+        mount = Mount(array, ArrayReader(array, pool), queue)
         yield mount
         nursery.cancel_scope.cancel()
 
@@ -267,7 +267,7 @@ def test_whatever_writers_do_at_the_same_time(
                 for who, (which, writes) in enumerate(writers):
                     nursery.start_soon(run, who, mounts[which], writes)
             for mount in mounts:
-                assert await mount.pending.end() == []
+                assert await mount.queue.end() == []
         async with mounted(inner, example, 0) as last:
             found = np.zeros(example.shape, example.dtype)
             for coords in np.ndindex(*example.node.metadata.grid_shape):

@@ -41,7 +41,7 @@ async def test_a_change_that_changes_nothing_waits_for_nothing_and_is_not_stored
     await opened(store, ARRAY)[0].update({(0,): b"old"})
     async with mounted(store) as m:
         await m.chunks.modify({(0,): Late(b""), (1,): Late(b"")})
-        assert not m.pending and not m.told
+        assert not m.queue and not m.told
         await m.chunks.modify({(0,): Late(b"+"), (1,): Late(b"")})
         await m.chunks.publish()
     assert sets(store) == 2 and await stored(store) == {0: b"old+"}
@@ -63,7 +63,7 @@ async def test_a_shard_that_cannot_be_stored_leaves_what_waited_before_and_that_
         assert m.failures and await stored(inner) == {}
         store.errors.clear()
         await trio.sleep(100)
-        assert await stored(inner) == {0: b"old"} and not m.pending
+        assert await stored(inner) == {0: b"old"} and not m.queue
 
 
 class Held(InterruptedStore):
@@ -74,7 +74,7 @@ class Held(InterruptedStore):
         self.gate = trio.Event()
         self.fails = True
 
-    async def interrupt(self, operation: str, place: str) -> None:
+    async def interrupt(self, operation: str, target: str) -> None:
         if operation == "set" and self.fails:
             await self.gate.wait()
             raise StoreFull("no room")
@@ -112,13 +112,13 @@ async def test_what_waited_for_an_array_that_is_gone_is_told_as_lost_once_and_wa
             lost.append(f"{shard.key}: {error}")
             return False
 
-        m.pending._on_loss = on_loss
+        m.queue._on_loss = on_loss
         await m.chunks.update({(0,): b"old"})
         assert isinstance(m.chunks, DelayedChunks)
         m.chunks._node.end("was erased")
         with pytest.raises(StaleEntry, match="/a was erased"):
             await m.chunks.update(WHOLE)
-        assert not m.pending and await m.chunks.get((0,)) is None
+        assert not m.queue and await m.chunks.get((0,)) is None
     assert lost == ["a/c/0: /a was erased: open the file again"] and await stored(store) == {}
 
 
@@ -130,7 +130,7 @@ async def test_where_nothing_more_can_be_kept_the_oldest_is_stored_and_the_new_o
         with pytest.raises(StoreFull, match="'a/c/1': no room to queue a chunk") as caught:
             await m.chunks.update({(4,): b"67890"})
         assert caught.value.key == "a/c/1" and await m.chunks.get((4,)) is None
-        assert await stored(store) == {0: b"12345"} and not m.pending
+        assert await stored(store) == {0: b"12345"} and not m.queue
         # There is room by that.
         await m.chunks.update({(4,): b"67890"})
         assert await m.chunks.get((4,)) == b"67890"

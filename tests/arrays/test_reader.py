@@ -29,7 +29,7 @@ unhurried = tries(100)
 
 async def read_pass(opened: OpenArray, step: int) -> bytes:
     """The whole array, forwards, ``step`` bytes at a time."""
-    position = opened.reader.opened()
+    position = opened.reader.new_position()
     nbytes = opened.array.metadata.nbytes
     parts = []
     for offset in range(0, nbytes, step):
@@ -55,7 +55,7 @@ def test_any_reads_of_any_array_give_its_elements(example: Example, limits: tupl
             opened = await r.array()
 
             async def read(ranges: list[tuple[int, int]]) -> None:
-                position = opened.reader.opened()
+                position = opened.reader.new_position()
                 for offset, size in ranges:
                     stop = min(offset + size, len(expected))
                     assert bytes(await opened.reader.read(offset, stop - offset, position)) == expected[offset:stop]
@@ -121,7 +121,7 @@ def test_requests_out_of_order_within_the_window_decode_each_chunk_once(
     async def main() -> None:
         r = reading(await store_of(example), slab_limit=limit)
         opened = await r.array()
-        position = opened.reader.opened()
+        position = opened.reader.new_position()
 
         async def read(offset: int) -> None:
             stop = min(offset + 8, len(expected))
@@ -177,7 +177,7 @@ async def test_a_bad_chunk_fails_its_own_ranges_only(ahead: bool) -> None:
     async with trio.open_nursery() as background:
         r = reading(store, start_soon=background.start_soon if ahead else None)
         opened = await r.array()
-        position = opened.reader.opened()
+        position = opened.reader.new_position()
         bad = {offset for row in (2, 3) for offset in range(row * 12 + 6, row * 12 + 12)}
         for offset in range(len(expected)):
             if offset in bad:
@@ -196,7 +196,7 @@ async def test_a_chunk_that_was_mended_is_read_at_the_next_try() -> None:
     await store.set(Key("a/0"), b"short")
     r = reading(store)
     opened = await r.array()
-    position = opened.reader.opened()
+    position = opened.reader.new_position()
     with pytest.raises(ChunkDecodeError):
         await opened.reader.read(0, 8, position)
     await store.set(Key("a/0"), example.values("a")["a/0"])
@@ -218,7 +218,7 @@ async def test_where_there_is_no_room_for_a_slab_chunks_are_read_one_by_one(expe
         await store.set(Key(key), value)
     r = reading(store)
     opened = await r.array()
-    position = opened.reader.opened()
+    position = opened.reader.new_position()
     assert bytes(await opened.reader.read(0, 4096, position)) == small.elements[0].tobytes()
     assert bytes(await opened.reader.read(1 << 50, 100, position)) == small.elements[1, :100].tobytes()
     opened.reader.closed(position)
@@ -238,7 +238,7 @@ async def test_two_readers_of_one_chunk_decode_it_once() -> None:
     expected = example.elements.tobytes()
 
     async def read(offset: int) -> None:
-        position = opened.reader.opened()
+        position = opened.reader.new_position()
         assert bytes(await opened.reader.read(offset, 2, position)) == expected[offset : offset + 2]
         opened.reader.closed(position)
 
@@ -253,7 +253,7 @@ async def test_two_readers_of_one_chunk_decode_it_once() -> None:
 
 async def first_bytes(r: Reading, name: str = "a") -> bytes:
     opened = await r.array(name)
-    position = opened.reader.opened()
+    position = opened.reader.new_position()
     data = bytes(await opened.reader.read(0, 2, position))
     opened.reader.closed(position)
     return data
@@ -264,7 +264,7 @@ async def test_a_change_through_the_mount_is_seen_at_once() -> None:
     store = await store_of(Example((4,), (2,)))
     r = reading(store)
     opened = await r.array()
-    position = opened.reader.opened()
+    position = opened.reader.new_position()
     assert bytes(await opened.reader.read(0, 8, position)) == np.arange(1, 5, dtype="<i2").tobytes()
     await store.set(Key("a/1"), np.array([8, 9], "<i2").tobytes())
     r.hierarchy.changed("a/1", is_prefix=False)
@@ -278,7 +278,7 @@ def test_a_change_behind_the_mount_is_seen_by_a_file_opened_after_the_ttl() -> N
         r = reading(store, ttl=10)
         one, two, nine = (np.array([n], "<i2").tobytes() for n in (1, 2, 9))
         if keep_one_open:
-            (await r.array()).reader.opened()
+            (await r.array()).reader.new_position()
         assert await first_bytes(r) == one
         await store.set(Key("a/0"), nine + two)
         assert await first_bytes(r) == one
@@ -297,7 +297,7 @@ async def test_filling_ahead_ends_with_the_last_reader() -> None:
     async with trio.open_nursery() as background:
         r = reading(store, slab_nbytes=4096, start_soon=background.start_soon)
         opened = await r.array()
-        position = opened.reader.opened()
+        position = opened.reader.new_position()
         await opened.reader.read(0, 1, position)
         await opened.reader.read(1, 1, position)
         store.waits.add("get_partial_values")
@@ -315,7 +315,7 @@ async def test_a_jump_decodes_only_what_it_needs() -> None:
     example = Example((64, 64), (8, 8))
     r = reading(await store_of(example))
     opened = await r.array()
-    position = opened.reader.opened()
+    position = opened.reader.new_position()
     expected = example.elements.tobytes()
     for offset in (4000, 1000, 7000, 1000):
         assert bytes(await opened.reader.read(offset, 4, position)) == expected[offset : offset + 4]
@@ -329,7 +329,7 @@ async def test_a_jump_to_where_another_pass_reads_decodes_nothing_again() -> Non
     r = reading(await store_of(example), slab_nbytes=1024, cache_limit=0)
     opened = await r.array()
     expected = example.elements.tobytes()
-    passing, jumping = opened.reader.opened(), opened.reader.opened()
+    passing, jumping = opened.reader.new_position(), opened.reader.new_position()
     for offset in range(0, 3000, 100):
         await opened.reader.read(offset, 100, passing)
     decoded = r.counters.chunks_decoded

@@ -38,7 +38,7 @@ def test_any_reads_give_its_elements(example: UnequalExample, limits: tuple[int,
             opened = await r.array()
 
             async def read(ranges: list[tuple[int, int]]) -> None:
-                position = opened.reader.opened()
+                position = opened.reader.new_position()
                 for offset, size in ranges:
                     stop = min(offset + size, len(expected))
                     found = bytes(await opened.reader.read(offset, stop - offset, position))
@@ -59,7 +59,7 @@ def test_one_pass_decodes_each_chunk_once(example: UnequalExample, step: int, li
     async def main() -> None:
         r = reading(await store_with(example), slab_limit=limits[0], cache_limit=limits[1])
         opened = await r.array()
-        position = opened.reader.opened()
+        position = opened.reader.new_position()
         nbytes = opened.array.metadata.nbytes
         parts = [bytes(await opened.reader.read(offset, min(step, nbytes - offset), position)) for offset in range(0, nbytes, step)]
         opened.reader.closed(position)

@@ -19,7 +19,7 @@ from zarrfs import threads
 from zarrfs.codecs import base64, json_elements, lookup, msgpack2, streams, vlen, vlen_utf8, zstd
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.codecs.streams import Made
+from zarrfs.codecs.streams import Output
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, TooLarge
 from zarrfs.model import data_type
 from zarrfs.model.codec_spec import CodecSpec
@@ -260,7 +260,7 @@ def test_padding_within_base64_is_refused_in_pieces(monkeypatch: pytest.MonkeyPa
 def test_what_is_made_of_a_chunk_grows_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit may be much more than there is: no room is taken for it."""
     monkeypatch.setattr(streams, "_FIRST_NBYTES", 8)
-    made = Made("test", 100)
+    made = Output("test", 100)
     for piece in (b"a" * 5, b"b" * 5, b"c" * 30, b"d" * 60):
         made.add(piece)
     with pytest.raises(ChunkDecodeError, match="test: output exceeds the limit of 100 bytes"):

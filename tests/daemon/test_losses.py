@@ -36,8 +36,8 @@ class ReplacedStore(InterruptedStore):
     root: Path
     looked_at: Callable[[], Awaitable[object]]
 
-    async def interrupt(self, operation: str, place: str) -> None:
-        if (operation, place) == ("set", "a/c/0"):
+    async def interrupt(self, operation: str, target: str) -> None:
+        if (operation, target) == ("set", "a/c/0"):
             shutil.rmtree(self.root / "a")
             os.rename(self.root / "b", self.root / "a")
             is_seen = trio.Event()
@@ -61,7 +61,7 @@ async def test_a_writer_who_finds_that_the_array_was_replaced_has_the_other_chun
     store = ReplacedStore(inner)
     store.root = tmp_path / "store"
     async with tree_over(store, str(store.root), cache_dir=str(tmp_path / "cache"), shard_delay="600") as tree:
-        store.looked_at = lambda: tree.hierarchy.looked_at_again(NodePath("/a"))
+        store.looked_at = lambda: tree.hierarchy.reread(NodePath("/a"))
         await write(tree, "chunks/a/0", CHUNK)
         with pytest.raises(StaleEntry):
             await write(tree, "chunks/a/1", CHUNK)
@@ -79,8 +79,8 @@ class ExchangedStore(InterruptedStore):
     root: Path
     is_exchanged = False
 
-    async def interrupt(self, operation: str, place: str) -> None:
-        if place.startswith("b/") and not self.is_exchanged:
+    async def interrupt(self, operation: str, target: str) -> None:
+        if target.startswith("b/") and not self.is_exchanged:
             self.is_exchanged = True
             os.rename(self.root / "b", self.root / "aside")
             os.rename(self.root / "c", self.root / "b")
@@ -97,7 +97,7 @@ async def test_chunks_that_follow_their_array_are_not_stored_in_an_equal_one_at_
     async with tree_over(store, str(store.root), cache_dir=str(tmp_path / "cache"), shard_delay="600") as tree:
         await write(tree, "chunks/a/0", CHUNK)
         os.rename(store.root / "a", store.root / "b")
-        assert await tree.pending.end() == []
+        assert await tree.queue.end() == []
     await inner.aclose()
     assert store.is_exchanged
     assert zarr.open_array(str(store.root / "b"), mode="r")[...].tolist() == [7] * 8
@@ -114,7 +114,7 @@ async def test_chunks_of_an_array_that_another_mount_has_set_aside_for_a_moment_
         # As in a rename over it, which is undone if it fails.
         (root / ".zarrfs/0").mkdir(parents=True)
         os.rename(root / "a", root / ".zarrfs/0/old")
-        await tree.pending.end()
+        await tree.queue.end()
         assert [key for key, _ in tree.losses.failures] == ["a/c/0"]
     (folder,) = (tmp_path / "cache/rescued").iterdir()
     assert zarr.open_array(str(folder / "store/a"), mode="r")[...].tolist() == [99] * 4 + [0] * 4

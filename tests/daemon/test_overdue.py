@@ -70,7 +70,7 @@ def test_it_tells_where_everything_waits() -> None:
     async def main() -> None:
         overdue = Overdue(60, progress=lambda: 0, is_due=lambda: False, give_up=lambda seconds: None)
         overdue.start()
-        found.extend(overdue.waits())
+        found.extend(overdue.positions())
         overdue.begin()
         overdue.over()
 

@@ -38,7 +38,7 @@ def tree_with_a_file_left() -> MountTree:
         MountTree,
         SimpleNamespace(
             staging=SimpleNamespace(unpublished_below=lambda below: [staged], dirty_nbytes=1),
-            pending=SimpleNamespace(keys=[], nbytes=0),
+            queue=SimpleNamespace(keys=[], nbytes=0),
             stats=lambda: {"store_operations": 0, "bytes_written": 0},
         ),
     )
@@ -51,8 +51,8 @@ def test_what_is_left_is_told_after_the_end_was_announced() -> None:
         shutdown = Shutdown(
             tree_with_a_file_left(),
             "/m",
-            words=None,
-            say=lambda line: None,
+            report=None,
+            print_line=lambda line: None,
             every=1,
             patience=60,
             manager=manager,

@@ -45,7 +45,7 @@ def test_lookups_are_counted() -> None:
     assert inodes.refer(inodes.root, "raw", is_folder=True) is inode
     inodes.forget(inode.ino, 1)
     assert inodes[inode.ino] is inode
-    inodes.opened(inode)
+    inodes.add_open(inode)
     inodes.forget(inode.ino, 1)
     assert inodes[inode.ino] is inode
     inodes.closed(inode)
@@ -309,7 +309,7 @@ def test_of_very_many_files_the_nodes_that_nobody_has_open_are_forgotten(monkeyp
     monkeypatch.setattr(module, "_NODES_KEPT", 4)
     inodes = table()
     found = [inodes.refer(inodes.root, f"k{number}", is_folder=not number) for number in range(8)]
-    inodes.opened(found[1])
+    inodes.add_open(found[1])
     inodes.attach(found[0], Nowhere())
     for inode in found[1:]:
         inodes.attach(inode, Quiet())
@@ -332,7 +332,7 @@ def test_files_that_hold_much_memory_are_let_go_of_when_they_are_too_many(monkey
     monkeypatch.setattr(module, "_HEAVY_NBYTES", 100_000)
     inodes = table()
     files = [inodes.refer(inodes.root, f"k{number}", is_folder=False) for number in range(4)]
-    inodes.opened(files[0])
+    inodes.add_open(files[0])
     for inode in files:
         inodes.attach(inode, Quiet(40_000))
     # The first is open, the second was let go of for the last.

@@ -12,7 +12,7 @@ import trio
 from tests.support.drivers import DirectDriver, direct
 from tests.support.small_stores import SMALL, write
 from zarrfs.fuse.inodes import InodeTable
-from zarrfs.fuse.kernel_cache import TOLD_SECONDS, KernelCache
+from zarrfs.fuse.kernel_cache import WATCHED_SECONDS, KernelCache
 from zarrfs.stores.folder import watch
 from zarrfs.stores.folder.store import FolderStore
 
@@ -20,12 +20,12 @@ CONTEXT = SimpleNamespace(uid=0, gid=0, pid=0, umask=0)
 
 
 def memory(timeout: float, told: bool) -> KernelCache:
-    return KernelCache(InodeTable(None), None, timeout=timeout, told=lambda: told)  # type: ignore[arg-type]
+    return KernelCache(InodeTable(None), None, timeout=timeout, is_watched=lambda: told)  # type: ignore[arg-type]
 
 
 def test_what_is_told_may_be_kept_for_longer() -> None:
     assert memory(10, told=False).seconds(0) == (10, 10)
-    assert memory(10, told=True).seconds(0) == (10, TOLD_SECONDS)
+    assert memory(10, told=True).seconds(0) == (10, WATCHED_SECONDS)
     assert memory(3600, told=True).seconds(0) == (3600, 3600)
 
 
@@ -38,7 +38,7 @@ def test_what_may_have_changed_while_it_was_looked_up_is_not_kept_for_longer() -
     before = kept.epoch
     kept.changed([])
     assert kept.seconds(before) == (10, 10)
-    assert kept.seconds(kept.epoch) == (10, TOLD_SECONDS)
+    assert kept.seconds(kept.epoch) == (10, WATCHED_SECONDS)
 
 
 async def looked_up(driver: DirectDriver, *names: bytes) -> pyfuse3.EntryAttributes:
@@ -64,8 +64,10 @@ def test_when_the_watch_ends_the_kernel_forgets_and_keeps_things_for_a_short_tim
         async with direct(store, cache_dir=str(tmp_path)) as driver:
             await until_watched(driver, True)
             value, folder = await looked_up(driver, b"raw", b"a", b"0.0"), await looked_up(driver, b"raw", b"a")
-            assert (value.entry_timeout, value.attr_timeout) == (TOLD_SECONDS, TOLD_SECONDS)
-            assert (folder.entry_timeout, folder.attr_timeout) == (TOLD_SECONDS, 10), "a folder's time changes with what is in it"
+            assert (value.entry_timeout, value.attr_timeout) == (WATCHED_SECONDS, WATCHED_SECONDS)
+            assert (folder.entry_timeout, folder.attr_timeout) == (WATCHED_SECONDS, 10), (
+                "a folder's time changes with what is in it"
+            )
             monkeypatch.setattr(watch, "MAX_FOLDERS", 1)
             (tmp_path / "store/more").mkdir()
             await until_watched(driver, False)

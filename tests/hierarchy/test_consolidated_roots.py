@@ -39,7 +39,7 @@ async def made(values: dict[str, bytes]) -> tuple[Reading, ObservedStore]:
     store = ObservedStore(MemoryStore())
     await fill(store, values)
     r = reading(store)
-    store.subscribe(lambda change: r.hierarchy.changed(change.place, is_prefix=change.is_prefix) and None)
+    store.subscribe(lambda change: r.hierarchy.changed(change.target, is_prefix=change.is_prefix) and None)
     await look(r)
     return r, store
 

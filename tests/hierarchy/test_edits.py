@@ -116,7 +116,7 @@ async def editing(
     changes: list[Change] = []
     made = reading(store)
     store.subscribe(changes.append)
-    store.subscribe(lambda change: made.hierarchy.changed(change.place, is_prefix=change.is_prefix) and None)
+    store.subscribe(lambda change: made.hierarchy.changed(change.target, is_prefix=change.is_prefix) and None)
     yield Editing(NodeEditor(made.hierarchy, store, Intents(store), new_dialect=new), made, store, changes)
     await inner.aclose()
 
@@ -182,7 +182,7 @@ async def test_what_is_made_in_an_empty_store_opens(dialect: str) -> None:
         assert dict(root["a/c"].attrs) == {"title": "t"}
         assert {name for name, _ in root.members(max_depth=None)} == {"a", "a/b", "a/b/x", "a/c"}
         # The groups above are there first, and what makes the array appear comes last.
-        own = [str(change.place) for change in e.changes if change.kind == "set"]
+        own = [str(change.target) for change in e.changes if change.kind == "set"]
         if dialect == "v2":
             assert own[:5] == [".zgroup", "a/.zgroup", "a/b/.zgroup", "a/b/x/.zattrs", "a/b/x/.zarray"]
         else:
@@ -248,7 +248,7 @@ async def test_attributes_that_nobody_owns_are_not_taken_over() -> None:
         await e.array("/a")
         assert await e.keys() == {".zgroup", "a/.zarray"}
         first = next(change for change in e.changes)
-        assert (str(first.place), first.kind) == ("a/.zattrs", "erase")
+        assert (str(first.target), first.kind) == ("a/.zattrs", "erase")
 
 
 @DIALECTS
@@ -339,7 +339,7 @@ async def test_what_is_erased_is_gone_with_all_below_it_and_nothing_else(dialect
         await e.editor.erase(NodePath("/g"))
         assert await e.keys() == kept
         # All of it goes in one step.
-        assert next(change.place for change in e.changes if not change.place.startswith(APART)) == "g/"
+        assert next(change.target for change in e.changes if not change.target.startswith(APART)) == "g/"
         with pytest.raises(NoSuchEntry):
             await e.editor.erase(NodePath("/g"))
         with pytest.raises(NotPermitted):
@@ -469,7 +469,7 @@ async def test_consolidated_copies_follow_every_edit(dialect: str) -> None:
         await e.editor.erase(NodePath("/new"))
         await copy_is_right(e)
         # It is out of the copy before it is broken.
-        assert e.changes[0].place == (".zmetadata" if dialect == "v2" else "zarr.json")
+        assert e.changes[0].target == (".zmetadata" if dialect == "v2" else "zarr.json")
 
 
 @trio_test

@@ -14,7 +14,7 @@ from trio.testing import MockClock, trio_test
 from tests.support.arrays import reading
 from tests.support.stores import WaitingStore, contents, fill
 from zarrfs.errors import IntentTooNew, KeyConflict, MetadataError, StoreAccessDenied, StoreTimeout, ZarrfsError
-from zarrfs.hierarchy.intents import VERSION, Intent, Intents, Record, copy_into_place, settle
+from zarrfs.hierarchy.intents import VERSION, Intent, Intents, Record, copy_into_place, resolve
 from zarrfs.hierarchy.recovery import Recovered, demand_known, recover
 from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
@@ -200,11 +200,11 @@ async def test_with_its_new_document_it_is_what_was_meant() -> None:
 @trio_test
 async def test_what_took_the_place_lies_apart_again_for_who_tries_once_more() -> None:
     store, intent = await store_with({}, old=b"old", place=b"new")
-    assert not await settle(store, intent, REPLACE)
+    assert not await resolve(store, intent, REPLACE)
     assert await contents(store) == {**OLD, PLACE + "0": b"old", intent.new + "0": b"new"}
     # Something else in its place goes where nobody gets it back: what is to be there lies apart already.
     store, intent = await store_with({}, old=b"old", new=b"new", place=b"somebody's")
-    assert not await settle(store, intent, REPLACE)
+    assert not await resolve(store, intent, REPLACE)
     assert await contents(store) == {**OLD, PLACE + "0": b"old", intent.new + "0": b"new", intent.gone + "0": b"somebody's"}
 
 

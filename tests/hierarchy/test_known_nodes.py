@@ -62,7 +62,7 @@ def test_what_cannot_be_used_is_forgotten_with_why() -> None:
     node = UnsupportedNode(path=NodePath("/a"), dialect="v2", reason="no such codec")
     known = KnownNode(node, b"digest", 1e9)
     known.fade()
-    assert (known.node, known.opened, known.digest) == (node, None, b"") and known.expires < 0
+    assert (known.node, known.open_array, known.digest) == (node, None, b"") and known.expires < 0
 
 
 def test_the_first_of_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

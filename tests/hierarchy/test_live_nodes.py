@@ -258,27 +258,27 @@ async def test_what_was_given_up_and_goes_on_is_waited_for_where_it_may_still_ch
     async with live.changing(Prefix("g/")):
         fences.given_up(ended)
     # Elsewhere nobody has to wait.
-    await live.settled(NodePath("/b"))
+    await live.wait_stable(NodePath("/b"))
     with pytest.raises(StoreTimeout, match="/g/a: move or removal still pending: the store does not answer"):
-        await live.settled(NodePath("/g/a"))
+        await live.wait_stable(NodePath("/g/a"))
     with pytest.raises(StoreTimeout, match="/g/a: move or removal"):
-        await opened.live.settled()
+        await opened.live.wait_stable()
     ended.set()
     with trio.fail_after(1):
-        await opened.live.settled()
-        await live.settled(NodePath("/g/a"))
-        await live.settled(NodePath("/g/a"))
+        await opened.live.wait_stable()
+        await live.wait_stable(NodePath("/g/a"))
+        await live.wait_stable(NodePath("/g/a"))
     assert await found.array("g/a") is opened
 
 
 @trio_test
 async def test_who_writes_to_a_place_that_is_moved_while_he_waits_writes_where_it_is_then() -> None:
     live = reading(await store_of(A, names=("g/a",))).hierarchy.live
-    place, paths = live.places.at(NodePath("/g/a")), list[str]()
+    bound, paths = live.bound_paths.at(NodePath("/g/a")), list[str]()
 
     async def write() -> None:
-        async with live.staying(place):
-            paths.append(place.path)
+        async with live.staying(bound):
+            paths.append(bound.path)
 
     async with trio.open_nursery() as nursery:
         async with live.changing(Prefix("g/"), Prefix("h/")):
@@ -298,9 +298,9 @@ async def test_what_is_forgotten_of_an_array_takes_nothing_from_another_in_its_p
     live = reading(await store_of(A)).hierarchy.live
     path, document = NodePath("/a"), Key("a/.zarray")
     old = live.add(path, Prefix("a/"))
-    live.say(old, (document, "1"))
+    live.set_document(old, (document, "1"))
     new = live.add(path, Prefix("a/"))
-    live.say(new, (document, "2"))
+    live.set_document(new, (document, "2"))
     live._end(old, "was replaced by another array")
     assert live.at(path) is new and live.with_chunk_prefix(Prefix("a/")) is new
     live.document_changed(document)

@@ -56,7 +56,7 @@ async def made(values: dict[str, bytes], ttl: float = 10) -> tuple[Reading, Obse
     store = ObservedStore(MemoryStore())
     await fill(store, values)
     r = reading(store, ttl=ttl)
-    store.subscribe(lambda change: r.hierarchy.changed(change.place, is_prefix=change.is_prefix) and None)
+    store.subscribe(lambda change: r.hierarchy.changed(change.target, is_prefix=change.is_prefix) and None)
     return r, store
 
 
@@ -136,9 +136,9 @@ async def test_a_store_that_fails_for_one_child_shows_the_others() -> None:
     await fill(store, {".zgroup": GROUP, "a/.zarray": ARRAY, "b/.zarray": ARRAY})
 
     class Failing(FailingStore):
-        async def interrupt(self, operation: str, place: str) -> None:
-            if place.startswith("b/"):
-                await super().interrupt(operation, place)
+        async def interrupt(self, operation: str, target: str) -> None:
+            if target.startswith("b/"):
+                await super().interrupt(operation, target)
 
     r = reading(Failing(store, {"get_partial_values": StoreTimeout("no answer about b")}))
     assert await names(r) == {"a": "ArrayNode", "b": "UnsupportedNode"}

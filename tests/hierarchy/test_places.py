@@ -10,49 +10,49 @@ from trio.testing import trio_test
 
 from tests.support.arrays import Example, reading, store_of
 from zarrfs.errors import StaleEntry
-from zarrfs.hierarchy.places import Places
+from zarrfs.hierarchy.places import BoundPaths
 from zarrfs.keys import ROOT, NodePath, Prefix
 
 A = Example((4,), (2,))
 
 
 def test_what_is_moved_takes_along_what_lies_below_it_and_no_more() -> None:
-    places = Places()
-    group, inner, beside = (places.at(NodePath(path)) for path in ("/g", "/g/a/b", "/ga"))
-    replaced = places.at(NodePath("/h/a"))
-    places.moved(NodePath("/g"), NodePath("/h"))
+    bound_paths = BoundPaths()
+    group, inner, beside = (bound_paths.at(NodePath(path)) for path in ("/g", "/g/a/b", "/ga"))
+    replaced = bound_paths.at(NodePath("/h/a"))
+    bound_paths.moved(NodePath("/g"), NodePath("/h"))
     assert [each.path for each in (group, inner, beside)] == ["/h", "/h/a/b", "/ga"]
-    assert places.at(NodePath("/h/a/b")) is inner and places.at(NodePath("/g")) is not group
+    assert bound_paths.at(NodePath("/h/a/b")) is inner and bound_paths.at(NodePath("/g")) is not group
     inner.check()
     with pytest.raises(StaleEntry):
         replaced.check()
 
 
 def test_what_comes_after_one_that_ended_is_another() -> None:
-    places = Places()
-    gone, root = places.at(NodePath("/g/a")), places.at(ROOT)
-    places.ended(NodePath("/g"), "was erased")
-    places.ended(ROOT, "was erased")
-    new = places.at(NodePath("/g/a"))
+    bound_paths = BoundPaths()
+    gone, root = bound_paths.at(NodePath("/g/a")), bound_paths.at(ROOT)
+    bound_paths.ended(NodePath("/g"), "was erased")
+    bound_paths.ended(ROOT, "was erased")
+    new = bound_paths.at(NodePath("/g/a"))
     new.check()
     root.check()
     with pytest.raises(StaleEntry, match="/g/a was erased"):
         gone.check()
-    places.moved(NodePath("/g"), NodePath("/h"))
+    bound_paths.moved(NodePath("/g"), NodePath("/h"))
     assert (gone.path, new.path) == ("/g/a", "/h/a")
 
 
 def test_nobody_who_holds_none_is_remembered() -> None:
-    places = Places()
-    places.at(NodePath("/g/a"))
+    bound_paths = BoundPaths()
+    bound_paths.at(NodePath("/g/a"))
     gc.collect()
-    assert not places._at and not len(places._paths)
+    assert not bound_paths._at and not len(bound_paths._paths)
 
 
 @trio_test
 async def test_who_writes_a_document_is_waited_for_before_its_node_is_moved() -> None:
     live = reading(await store_of(A, names=("g/a",))).hierarchy.live
-    place = live.places.at(NodePath("/g/a"))
+    bound = live.bound_paths.at(NodePath("/g/a"))
     order: list[str] = []
 
     async def move() -> None:
@@ -61,11 +61,11 @@ async def test_who_writes_a_document_is_waited_for_before_its_node_is_moved() ->
             live.moved(Prefix("g/"), Prefix("h/"))
 
     async def write() -> None:
-        async with live.staying(place):
-            order.append(f"writes to {place.path}")
+        async with live.staying(bound):
+            order.append(f"writes to {bound.path}")
 
     async with trio.open_nursery() as nursery:
-        async with live.staying(place):
+        async with live.staying(bound):
             for task in (move, write):
                 nursery.start_soon(task)
                 await trio.testing.wait_all_tasks_blocked()
@@ -78,11 +78,11 @@ async def test_who_writes_a_document_is_waited_for_before_its_node_is_moved() ->
 @trio_test
 async def test_a_document_of_a_node_that_is_erased_meanwhile_is_not_written() -> None:
     live = reading(await store_of(A, names=("g/a",))).hierarchy.live
-    place = live.places.at(NodePath("/g/a"))
+    bound = live.bound_paths.at(NodePath("/g/a"))
 
     async def write() -> None:
         with pytest.raises(StaleEntry):
-            async with live.staying(place):
+            async with live.staying(bound):
                 raise AssertionError("there is nothing to write to")
 
     async with trio.open_nursery() as nursery:

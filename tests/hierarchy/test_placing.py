@@ -132,7 +132,7 @@ async def making(values: dict[str, bytes], *, new: str = "v3") -> AsyncIterator[
     faulty = Faulty(inner)
     store = ObservedStore(faulty)
     made = reading(store)
-    store.subscribe(lambda change: made.hierarchy.changed(change.place, is_prefix=change.is_prefix) and None)
+    store.subscribe(lambda change: made.hierarchy.changed(change.target, is_prefix=change.is_prefix) and None)
     yield Making(faulty, made.hierarchy, NodeEditor(made.hierarchy, store, Intents(store), new_dialect=new))
 
 

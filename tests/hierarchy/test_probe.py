@@ -35,7 +35,7 @@ class Rounds(InterceptingStore):
         self.requests: list[int] = []
 
     async def intercept(self, operation: Operation, begin: Awaitable[T]) -> T:  # type: ignore[override]
-        self.requests.append(len(operation.places))
+        self.requests.append(len(operation.targets))
         return await super().intercept(operation, begin)  # type: ignore[arg-type]
 
     def get_many_now(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:

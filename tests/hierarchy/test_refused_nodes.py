@@ -142,9 +142,9 @@ class Slow(InterruptedStore):
         super().__init__(inner)
         self._names = names
 
-    async def interrupt(self, operation: str, place: str) -> None:
-        if operation.startswith("get") and place[:1] in self._names and "/" in place:
-            raise StoreTimeout(f"no answer for {place}", key=place)
+    async def interrupt(self, operation: str, target: str) -> None:
+        if operation.startswith("get") and target[:1] in self._names and "/" in target:
+            raise StoreTimeout(f"no answer for {target}", key=target)
 
 
 @trio_test

@@ -174,7 +174,7 @@ async def over(values: Mapping[str, bytes], *, new: str = "v3") -> AsyncIterator
     await fill(inner, values)
     store = ObservedStore(inner)
     made = reading(store, ttl=1e9)
-    store.subscribe(lambda change: made.hierarchy.changed(change.place, is_prefix=change.is_prefix) and None)
+    store.subscribe(lambda change: made.hierarchy.changed(change.target, is_prefix=change.is_prefix) and None)
     yield Store(store, made, NodeEditor(made.hierarchy, store, Intents(store), new_dialect=new))
 
 

@@ -140,7 +140,7 @@ def test_the_work_grows_as_what_is_concerned(kind: str) -> None:
                     await driver.stat(f"{view}/g/g{number}/.zgroup")
                 await driver.stat(f"{view}/alone/.zgroup")
             place = {"everything": "", "a rename among others": "alone/"}.get(kind, "g/")
-            change = Change(Prefix(place), "erase", behind=kind != "an own folder")
+            change = Change(Prefix(place), "erase", external=kind != "an own folder")
             told = driver.notifier.entries
             told.clear()
             found = calls(lambda: driver.tree.observed.announce(change))

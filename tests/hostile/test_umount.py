@@ -92,10 +92,10 @@ def test_no_process_counts_but_the_daemon() -> None:
     """Of other processes of the same user none has the mount's connection open."""
     mine = Mount("/m", "fuse.zarrfs", "0:999999", Owner(os.geteuid(), os.getegid()))
     with subprocess.Popen(["sleep", "100"]) as other:
-        assert not daemons._is_behind(other.pid, mine, float("inf"))
+        assert not daemons._serves(other.pid, mine, float("inf"))
         other.kill()
-    assert not daemons._is_behind(os.getpid(), mine, float("inf"))
-    assert not daemons._is_behind(os.getppid(), mine, float("inf"))
+    assert not daemons._serves(os.getpid(), mine, float("inf"))
+    assert not daemons._serves(os.getppid(), mine, float("inf"))
 
 
 STRANGE = f"""

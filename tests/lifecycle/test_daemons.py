@@ -38,16 +38,16 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_mount_that_tells_of_no_process_has_none_behind_it(mounted: Mount) -> None:
-    assert daemons.behind(mounted) is None
+    assert daemons.find(mounted) is None
     for said in ({}, {"pid": "1"}, {"pid": 1}, {"pid": 2**22}, {"pid": 4_000_000}):
         tell(mounted, **said)
-        assert daemons.behind(mounted) is None
+        assert daemons.find(mounted) is None
 
 
 def test_who_asks_is_not_behind_the_mount_whatever_that_tells(mounted: Mount) -> None:
     before = len(os.listdir("/proc/self/fd"))
     tell(mounted, pid=os.getpid())
-    assert daemons.behind(mounted) is None
+    assert daemons.find(mounted) is None
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
@@ -55,7 +55,7 @@ def test_a_mount_that_does_not_answer_is_not_waited_for(mounted: Mount, monkeypa
     os.mkfifo(f"{mounted.mountpoint}/.zarrfs/config.json")
     monkeypatch.setattr(daemons, "PATIENCE", 0.02)
     with pytest.raises(TimeoutError, match="head: no answer within"):
-        daemons.behind(mounted)
+        daemons.find(mounted)
 
 
 def test_a_process_that_vanishes_while_it_is_looked_at_is_none(mounted: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +64,8 @@ def test_a_process_that_vanishes_while_it_is_looked_at_is_none(mounted: Mount, m
 
     before = len(os.listdir("/proc/self/fd"))
     tell(mounted, pid=os.getpid())
-    monkeypatch.setattr(daemons, "_is_behind", gone)
-    assert daemons.behind(mounted) is None
+    monkeypatch.setattr(daemons, "_serves", gone)
+    assert daemons.find(mounted) is None
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
@@ -83,10 +83,10 @@ def test_a_process_without_the_connection_counts_by_its_command_line_where_nothi
         for process, is_behind in ((ours, True), (theirs, False)):
             tell(mounted, pid=process.pid, timeout=3.5)
             # It has no connection at all.
-            assert daemons.behind(mounted) is None
+            assert daemons.find(mounted) is None
             with monkeypatch.context() as patched:
                 patched.setattr(daemons.os, "scandir", refused)
-                daemon = daemons.behind(mounted)
+                daemon = daemons.find(mounted)
             assert (daemon is not None) is is_behind
             if daemon is not None:
                 with daemon:

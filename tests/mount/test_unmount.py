@@ -267,7 +267,7 @@ def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
                 mount.signal(signal.SIGUSR2)
                 opened.append(True)
 
-        assert unmounting.unmount(str(mount.path), say=say, every=EVERY) == (0, "")
+        assert unmounting.unmount(str(mount.path), print_line=say, every=EVERY) == (0, "")
         assert f"{mount.path}: 1 file, 2.9 KiB left" in lines
         unlike = [line for line in lines if not re.fullmatch(r".*: (1 file, 2\.9 KiB left|waiting for its daemon.*)", line)]
         assert not unlike
@@ -298,7 +298,7 @@ def test_a_daemon_that_is_killed_at_its_end_leaves_the_names_of_what_is_lost(sto
             if "file" in line:
                 mount.process.kill()
 
-        outcome = unmounting.unmount(str(mount.path), say=say, every=EVERY)
+        outcome = unmounting.unmount(str(mount.path), print_line=say, every=EVERY)
         assert outcome.exit_code == 7
         assert "daemon died" in outcome.message and "1 file, 2.9 KiB left (raw/k)" in outcome.message
     assert (store / "k").read_bytes() == OLD
@@ -315,7 +315,7 @@ def test_a_daemon_that_makes_no_progress_is_waited_for_for_some_time(store: Path
                 mount.signal(signal.SIGSTOP)
 
         pid = mount.process.pid
-        outcome = unmounting.unmount(str(mount.path), say=say, every=EVERY, spare=0.5)
+        outcome = unmounting.unmount(str(mount.path), print_line=say, every=EVERY, spare=0.5)
         mount.signal(signal.SIGCONT)
         assert outcome.exit_code == 1
         assert outcome.message.startswith(

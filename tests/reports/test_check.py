@@ -216,8 +216,8 @@ class WatchedStore(InterruptedStore):
         self.now = self.most = 0
         self.on_chunk: Callable[[], None] = lambda: None
 
-    async def interrupt(self, operation: str, place: str) -> None:
-        if operation == "get_partial_values" and place.rpartition("/")[2][0].isdigit():
+    async def interrupt(self, operation: str, target: str) -> None:
+        if operation == "get_partial_values" and target.rpartition("/")[2][0].isdigit():
             self.now += 1
             self.most = max(self.most, self.now)
             self.on_chunk()

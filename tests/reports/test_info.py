@@ -269,9 +269,9 @@ class BadPlace(InterruptedStore):
         super().__init__(inner)
         self.place = place
 
-    async def interrupt(self, operation: str, place: str) -> None:
-        if place == self.place:
-            raise StoreAccessDenied("permission denied", key=place)
+    async def interrupt(self, operation: str, target: str) -> None:
+        if target == self.place:
+            raise StoreAccessDenied("permission denied", key=target)
 
 
 @pytest.mark.parametrize("place", ["a/", "a/.zarray", "g/", "a/meta"])
@@ -311,7 +311,7 @@ def test_what_cannot_be_read_is_told_and_hides_nothing_else(
 def test_a_long_listing_tells_how_far_it_is(tmp_path: Path) -> None:
     write(tmp_path, {"a/.zarray": array_document((600,), (1,), "|u1")} | {f"a/{index}": b"x" for index in range(600)})
     calls: list[tuple[str, int, int | None]] = []
-    trio.run(partial(describe, MountConfig(store=str(tmp_path)), "/", told=lambda *call: calls.append(call)))
+    trio.run(partial(describe, MountConfig(store=str(tmp_path)), "/", on_progress=lambda *call: calls.append(call)))
     assert calls == [("nodes", 1, None), ("chunks of /a", 256, None), ("chunks of /a", 512, None), ("nodes", 2, None)]
 
 
@@ -321,9 +321,9 @@ def test_shards_are_counted_once_each_in_whatever_steps_and_told_of(
 ) -> None:
     said = described(store, indexes=True)
     monkeypatch.setattr(info_amounts, "_BATCH", batch)
-    monkeypatch.setattr(info_amounts, "_TOLD", 1)
+    monkeypatch.setattr(info_amounts, "_PROGRESS_EVERY", 1)
     calls: list[tuple[str, int, int | None]] = []
-    assert described(store, indexes=True, told=lambda *call: calls.append(call)) == said
+    assert described(store, indexes=True, on_progress=lambda *call: calls.append(call)) == said
     assert [call for call in calls if call[0] == "shards of /a"] == [("shards of /a", number, None) for number in (1, 2)]
     assert [call[1:] for call in calls if call[0] == "indexes of shards"] == [(1, 2), (2, 2)]
 
@@ -348,8 +348,8 @@ def test_a_member_that_was_not_parsed_is_told_by_how_long_it_is() -> None:
 class InterruptedByUser(InterruptedStore):
     """Ctrl-C while the first array is listed."""
 
-    async def interrupt(self, operation: str, place: str) -> None:
-        if place == "a/":
+    async def interrupt(self, operation: str, target: str) -> None:
+        if target == "a/":
             os.kill(os.getpid(), signal.SIGINT)
             await trio.sleep_forever()
 

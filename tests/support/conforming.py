@@ -128,7 +128,7 @@ def elements(values: Values, path: str = "/", choices: Choices = {}) -> np.ndarr
         assert found is not None, await hierarchy.node(NodePath(path))
         of = found.array.metadata
         if not of.data_type.is_variable:
-            data = bytes(await found.reader.read(0, of.nbytes, found.reader.opened()))
+            data = bytes(await found.reader.read(0, of.nbytes, found.reader.new_position()))
             return np.frombuffer(data, of.data_type.dtype).reshape(of.shape)
         whole = np.empty(of.shape, object)
         for coords in np.ndindex(of.grid_shape):
@@ -236,7 +236,7 @@ async def _editor(values: Values, new: str) -> tuple[NodeEditor, Reading]:
     store = ObservedStore(MemoryStore())
     await fill(store, stored(values))
     made = reading(store)
-    store.subscribe(lambda change: made.hierarchy.changed(change.place, is_prefix=change.is_prefix) and None)
+    store.subscribe(lambda change: made.hierarchy.changed(change.target, is_prefix=change.is_prefix) and None)
     return NodeEditor(made.hierarchy, store, Intents(store), new_dialect=new), made
 
 

@@ -362,8 +362,8 @@ class DirectDriver(Driver):
             self.notifier,  # type: ignore[arg-type]
             hidden={".zarrfs": tree.control()},
             timeout=10,
-            told=lambda: tree.watched,
-            settled=tree.slices.done,
+            is_watched=lambda: tree.watched,
+            changes_reported=tree.slices.done,
             writable=tree.store.capabilities.write,
             free_space=tree.store.free_space,
             on_error=tree.report,

@@ -29,10 +29,10 @@ class SlowStore(InterruptedStore):
         super().__init__(inner)
         self._seconds = seconds
 
-    async def interrupt(self, operation: str, place: str) -> None:
+    async def interrupt(self, operation: str, target: str) -> None:
         if operation in ("get", "get_partial_values", "set"):
             await trio.sleep(self._seconds)
-        if place.endswith("raises") and operation != "stat":
+        if target.endswith("raises") and operation != "stat":
             raise ZeroDivisionError("a defect of this store")
 
 

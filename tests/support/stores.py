@@ -42,7 +42,7 @@ async def names(store: Store, prefix: str = "") -> dict[tuple[str, bool], int]:
 class InterruptedStore(ForwardingStore):
     """Calls `interrupt`, which may raise or wait, before each operation on values."""
 
-    async def interrupt(self, operation: str, place: str) -> None:
+    async def interrupt(self, operation: str, target: str) -> None:
         raise NotImplementedError
 
     async def hold(self, key: Key) -> None:
@@ -101,7 +101,7 @@ class FailingStore(InterruptedStore):
         super().__init__(inner)
         self.errors = dict(errors)
 
-    async def interrupt(self, operation: str, place: str) -> None:
+    async def interrupt(self, operation: str, target: str) -> None:
         if operation in self.errors:
             raise self.errors[operation]
 
@@ -123,14 +123,14 @@ class WaitingStore(InterruptedStore):
         """Release all waiting operations, and all later ones."""
         self._gate.set()
 
-    async def interrupt(self, operation: str, place: str) -> None:
+    async def interrupt(self, operation: str, target: str) -> None:
         if operation in self.waits:
-            self.waiting.append(place)
+            self.waiting.append(target)
             try:
                 with trio.CancelScope(shield=self.stubborn):
                     await self._gate.wait()
             finally:
-                self.waiting.remove(place)
+                self.waiting.remove(target)
 
 
 class HangingStore(InterruptedStore):
@@ -162,17 +162,17 @@ class HangingStore(InterruptedStore):
         self._patterns.clear()
         self._gate = trio.Event()
 
-    async def interrupt(self, operation: str, place: str) -> None:
+    async def interrupt(self, operation: str, target: str) -> None:
         self.asked += 1
         if self.delay:
             await trio.sleep(self.delay)
-        if any(fnmatchcase(place, pattern) and (not named or operation in named) for pattern, named in self._patterns):
-            self.hanging.append((operation, place))
+        if any(fnmatchcase(target, pattern) and (not named or operation in named) for pattern, named in self._patterns):
+            self.hanging.append((operation, target))
             gate = self._gate
             try:
                 await gate.wait()
             finally:
-                self.hanging.remove((operation, place))
+                self.hanging.remove((operation, target))
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         pieces = list(key_start_values)
@@ -186,8 +186,8 @@ class HangingStore(InterruptedStore):
             await self.interrupt("erase_values", key)
         await super().erase_values(erased)
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        synced = list(places)
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        synced = list(targets)
         for place in synced:
             await self.interrupt("sync", place)
         await super().sync(synced)

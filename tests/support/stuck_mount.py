@@ -38,11 +38,11 @@ class StuckStore(InterruptedStore):
         super().__init__(inner)
         self._where = where
 
-    async def interrupt(self, operation: str, place: str) -> None:
+    async def interrupt(self, operation: str, target: str) -> None:
         if (
             self._where in ("read", "self")
             and operation in ("get", "get_partial_values", "get_with_stat")
-            and place.endswith("0.0")
+            and target.endswith("0.0")
         ):
             await trio.sleep_forever()
 

@@ -238,11 +238,11 @@ async def test_a_backend_with_a_deadline_of_its_own(autojump_clock: MockClock) -
     """What it raises is no answer."""
 
     class Impatient(HangingStore):
-        async def interrupt(self, operation: str, place: str) -> None:
+        async def interrupt(self, operation: str, target: str) -> None:
             with trio.move_on_after(3) as scope:
-                await super().interrupt(operation, place)
+                await super().interrupt(operation, target)
             if scope.cancelled_caught:
-                raise StoreTimeout(f"{place}: {self.url} did not answer within 10 s", key=place)
+                raise StoreTimeout(f"{target}: {self.url} did not answer within 10 s", key=target)
 
     async with trio.open_nursery() as nursery:
         inner = Impatient(MemoryStore())

@@ -61,8 +61,8 @@ async def test_every_change_is_told_once_it_can_be_seen() -> None:
     unsubscribe = store.subscribe(changes.append)
 
     def told() -> list[tuple[str, str]]:
-        found = [(str(change.place), change.kind) for change in changes]
-        assert all(change.is_prefix == change.place.endswith("/") for change in changes if change.place)
+        found = [(str(change.target), change.kind) for change in changes]
+        assert all(change.is_prefix == change.target.endswith("/") for change in changes if change.target)
         changes.clear()
         return found
 
@@ -115,7 +115,7 @@ async def test_a_rename_in_vain_makes_both_places_unknown_where_the_store_has_fo
     for inner, expected in (
         (FolderStore(str(tmp_path)), [Change(old, "unknown"), Change(new, "unknown")]),
         # Without empty folders in the store, there may be one in the mount.
-        (MemoryStore(), [Change(old, "moved", new_place=new)]),
+        (MemoryStore(), [Change(old, "moved", new_target=new)]),
     ):
         store = ObservedStore(inner)
         store.subscribe(changes.append)

@@ -443,8 +443,8 @@ class SyncedStore(ForwardingStore):
         super().__init__(inner)
         self.synced: list[str] = []
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        self.synced = sorted(places)
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        self.synced = sorted(targets)
 
 
 @trio_test

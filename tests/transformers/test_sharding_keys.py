@@ -18,7 +18,7 @@ from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.grid_keys import GridKeys
 from zarrfs.transformers.observed import ObservedStore
-from zarrfs.transformers.sharded_grid import MOST_TOLD, ShardedGrid
+from zarrfs.transformers.sharded_grid import MOST_REPORTED, ShardedGrid
 from zarrfs.transformers.sharding import ShardingStore
 
 FOO = Prefix("data/root/foo/")
@@ -72,10 +72,10 @@ def test_keys_that_are_chunks_and_others() -> None:
 # --- change -------------------------------------------------------------------------------------------------------------------
 
 
-def seen(grid: ShardedGrid, place: Key | Prefix, kind: str) -> list[tuple[str, str]]:
-    changes = list(grid.seen(Change(place, kind, behind=True)))  # type: ignore[arg-type]
-    assert all(change.behind and change.is_prefix == (change.place[-1:] in ("", "/")) for change in changes)
-    return [(str(change.place), change.kind) for change in changes]
+def seen(grid: ShardedGrid, target: Key | Prefix, kind: str) -> list[tuple[str, str]]:
+    changes = list(grid.seen(Change(target, kind, external=True)))  # type: ignore[arg-type]
+    assert all(change.external and change.is_prefix == (change.target[-1:] in ("", "/")) for change in changes)
+    return [(str(change.target), change.kind) for change in changes]
 
 
 def test_a_shard_that_changed_is_each_of_its_chunks() -> None:
@@ -92,11 +92,11 @@ def test_a_shard_that_changed_is_each_of_its_chunks() -> None:
 
 
 def test_a_shard_of_many_chunks_is_the_prefix_that_they_have_in_common() -> None:
-    many = MOST_TOLD + 1
+    many = MOST_REPORTED + 1
     assert seen(ShardedGrid.of(FOO, SLASH, (9, 5000), ShardSpec((1, many))), FOO.key("c3/2"), "erase") == [(FOO + "c3/", "unknown")]
     assert seen(ShardedGrid.of(FOO, SLASH, (9, 5000), ShardSpec((2, many))), FOO.key("c3/2"), "set") == [(str(FOO), "unknown")]
     assert seen(ShardedGrid.of(FOO, DOT, (9, 5000), ShardSpec((1, many))), FOO.key("c3.2"), "set") == [(str(FOO), "unknown")]
-    assert len(seen(ShardedGrid.of(FOO, SLASH, (9, 5000), ShardSpec((1, many - 1))), FOO.key("c3/2"), "set")) == MOST_TOLD
+    assert len(seen(ShardedGrid.of(FOO, SLASH, (9, 5000), ShardSpec((1, many - 1))), FOO.key("c3/2"), "set")) == MOST_REPORTED
 
 
 def test_a_prefix_of_shards_that_changed_is_the_prefixes_of_their_chunks_and_itself() -> None:
@@ -118,10 +118,10 @@ class ToldStore(MemoryStore):
         super().__init__()
         self.changes = changes
 
-    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
-        told([])
+    async def watch(self, on_changes: Callable[[Sequence[Change]], None]) -> None:
+        on_changes([])
         for change in self.changes:
-            told([change])
+            on_changes([change])
 
 
 @trio_test
@@ -146,7 +146,7 @@ async def test_what_another_program_does_to_a_folder_of_shards_is_told(tmp_path:
     missing = {FOO.key("c2"), FOO.key("c3")}
 
     def subscriber(change: Change) -> None:
-        missing.discard(change.place)  # type: ignore[arg-type]
+        missing.discard(change.target)  # type: ignore[arg-type]
         if not missing:
             seen_all.set()
 

@@ -225,9 +225,9 @@ async def test_what_others_change_is_told_of_what_is_shown(tmp_path: Path) -> No
         class Telling(ForwardingStore):
             async def watch(self, tell: Callable[[Sequence[Change]], None]) -> None:
                 tell([])
-                tell([Change(Key("a/c/1/0"), "set", behind=True), Change(Key("zarr.json"), "set", behind=True)])
-                tell([Change(Key("a/c/9/9"), "set", behind=True), Change(Prefix("a/c/1/"), "unknown", behind=True)])
-                tell([Change(Key("beside/c/1"), "erase", behind=True), Change(DOCUMENT, "set", behind=True)])
+                tell([Change(Key("a/c/1/0"), "set", external=True), Change(Key("zarr.json"), "set", external=True)])
+                tell([Change(Key("a/c/9/9"), "set", external=True), Change(Prefix("a/c/1/"), "unknown", external=True)])
+                tell([Change(Key("beside/c/1"), "erase", external=True), Change(DOCUMENT, "set", external=True)])
 
         store = unsharded(Telling(inner))
         assert await contents(store) == plain
@@ -236,8 +236,8 @@ async def test_what_others_change_is_told_of_what_is_shown(tmp_path: Path) -> No
         below = sorted({Prefix("a/c/1/"), *(Prefix(f"a/c/{row}/") for row in range(4, 8))})
         places: list[tuple[str, str]] = [*((chunk, "unknown") for chunk in chunks), ("zarr.json", "set")]
         places += [*((prefix, "unknown") for prefix in below), ("beside/c/1", "erase"), (DOCUMENT, "set"), ("a/", "unknown")]
-        assert [(change.place, change.kind) for change in told] == places
-        assert all(change.behind for change in told)
+        assert [(change.target, change.kind) for change in told] == places
+        assert all(change.external for change in told)
 
 
 @trio_test

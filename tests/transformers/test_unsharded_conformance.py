@@ -47,7 +47,7 @@ class OneArray:
         node = ArrayNode(path=NodePath("/a"), dialect="v3", metadata=METADATA, chunk_prefix=self.prefix)
         return Folder(node if prefix.startswith(self.prefix) else None)
 
-    def changed(self, place: Key | Prefix) -> set[Prefix]:
+    def changed(self, target: Key | Prefix) -> set[Prefix]:
         return set()
 
 

@@ -485,8 +485,8 @@ class SeenOrStale(FakeContent):
             await looked_up()
         return snapshot
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
-        return await self.stage_of(room, seen, anew)
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
+        return await self.stage_of(room, seen, new_nbytes)
 
 
 @in_trio

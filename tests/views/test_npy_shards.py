@@ -264,8 +264,8 @@ class Synced(MemoryStore):
         super().__init__()
         self.synced: set[str] = set()
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        self.synced |= set(places)
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        self.synced |= set(targets)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -348,9 +348,9 @@ async def test_what_is_written_while_an_array_is_renamed_goes_along(
             await handle.flush()
         publish = QueuedShards.publish
 
-        async def and_then_written(queued: QueuedShards, place: Key | Prefix) -> None:
+        async def and_then_written(queued: QueuedShards, target: Key | Prefix) -> None:
             monkeypatch.undo()
-            await publish(queued, place)
+            await publish(queued, target)
             for name in "ab":
                 async with opened(tree, f"chunks/{name}/1") as handle:
                     await handle.write(0, np.full(4, ord(name), "<i4").tobytes())

@@ -293,6 +293,6 @@ async def test_a_key_that_a_folder_hides_is_not_listed_however_many_there_are(mo
 async def test_news_of_what_waits_for_its_shard_are_none_of_the_key() -> None:
     async with tree_over(await small()) as tree:
         view = tree._views["raw"]
-        assert not list(view.affected(Change(Key("a/k"), "set", waits=True), ()))
+        assert not list(view.affected(Change(Key("a/k"), "set", queued=True), ()))
         (affected,) = view.affected(Change(Key("a/k"), "erase"), ())
         assert (affected.names, affected.gone) == (("a", "k"), True)

@@ -288,9 +288,9 @@ async def _erase_below(folder: Directory) -> None:
 @trio_test
 async def test_of_a_scalar_that_never_became_whole_nothing_is_left() -> None:
     class Failing(FailingStore):
-        async def interrupt(self, operation: str, place: str) -> None:
-            if place.startswith("meta/root/foo/s"):
-                await super().interrupt(operation, place)
+        async def interrupt(self, operation: str, target: str) -> None:
+            if target.startswith("meta/root/foo/s"):
+                await super().interrupt(operation, target)
 
     inner = MemoryStore()
     await fill(inner, HIERARCHY.values)

@@ -86,7 +86,7 @@ class Array:
         Raises `ChunkDecodeError`, naming the chunk, and `GenerationMismatch` if it is no longer of the requested ``generation``.
         """
         while True:
-            await self.chunks.settled()
+            await self.chunks.wait_stable()
             async with self._budget.working(self._reading_nbytes([coords])):
                 try:
                     data = (await self._stored([coords], generation))[0]
@@ -121,7 +121,7 @@ class Array:
             return []
         coords = [part.coords for part in parts]
         while True:
-            await self.chunks.settled()
+            await self.chunks.wait_stable()
             async with self._budget.working(self._reading_nbytes(coords)):
                 try:
                     stored = await self._stored(coords)

@@ -56,14 +56,14 @@ class BoundChunks(ChunkStore):
         return await self._read(lambda: self._chunks.stat(coords), _is_none)
 
     async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
-        moves = await self.node.settled()
+        moves = await self.node.wait_stable()
         async for chunk in self._chunks.list(outside=outside, under=under):
             yield chunk
         if not self.node.has_stayed(moves):
             raise StaleEntry(f"{self.node.path}: moved while its chunks were listed", key=self.node.path)
 
-    async def settled(self) -> None:
-        await self.node.settled()
+    async def wait_stable(self) -> None:
+        await self.node.wait_stable()
 
     # --- writing ------------------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class BoundChunks(ChunkStore):
 
     async def _read(self, ask: Callable[[], Awaitable[T]], lacks: Callable[[T], bool]) -> T:
         while True:
-            moves = await self.node.settled()
+            moves = await self.node.wait_stable()
             try:
                 found = await ask()
             except NodeMoving:

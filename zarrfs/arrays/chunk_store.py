@@ -158,7 +158,7 @@ class ChunkStore(abc.ABC):
     def unit(self, coords: Coords) -> Coords:
         """Return coordinates that identify the store key of the chunk: chunks of one unit are best written together."""
 
-    async def settled(self) -> None:
+    async def wait_stable(self) -> None:
         """Return when no task is moving or erasing the array."""
 
     def holding(self) -> AbstractAsyncContextManager[None]:

@@ -39,24 +39,24 @@ class DecompressedShards:
         """Return a number unique to the caller, for its cache keys."""
         return next(self._serials)
 
-    def get(self, place: tuple[int, Coords]) -> tuple[Buffer, KeyStat] | None:
+    def get(self, key: tuple[int, Coords]) -> tuple[Buffer, KeyStat] | None:
         """Return a cached shard of any generation."""
-        found = self._decoded.get(place)
+        found = self._decoded.get(key)
         if found is not None:
-            self._decoded.move_to_end(place)
+            self._decoded.move_to_end(key)
         return found
 
-    def put(self, place: tuple[int, Coords], decoded: tuple[Buffer, KeyStat]) -> None:
+    def put(self, key: tuple[int, Coords], decoded: tuple[Buffer, KeyStat]) -> None:
         """Add a shard to the cache."""
-        self._decoded[place] = decoded
+        self._decoded[key] = decoded
         while len(self._decoded) > _REMEMBERED or (
             len(self._decoded) > 1 and sum(in_memory(len(data)) for data, _ in self._decoded.values()) > _REMEMBERED_NBYTES
         ):
             self._decoded.popitem(last=False)
 
-    def discard(self, place: tuple[int, Coords]) -> None:
+    def discard(self, key: tuple[int, Coords]) -> None:
         """Remove a shard from the cache."""
-        self._decoded.pop(place, None)
+        self._decoded.pop(key, None)
 
 
 class CompressedShards(ChunkStore):
@@ -144,22 +144,22 @@ class CompressedShards(ChunkStore):
 
     async def _whole(self, coords: Coords) -> tuple[Buffer, KeyStat] | None:
         stat = await self._parent.stat(coords)
-        place = (self._serial, coords)
-        known = self._decoded.get(place)
+        cache_key = (self._serial, coords)
+        known = self._decoded.get(cache_key)
         if known is not None and stat is not None and known[1].generation == stat.generation:
             return known
         if stat is None:
-            self._decoded.discard(place)
+            self._decoded.discard(cache_key)
             return None
         async with self._turns.take():
             # Another task may have decoded it meanwhile.
-            known = self._decoded.get(place)
+            known = self._decoded.get(cache_key)
             if known is not None and known[1].generation == stat.generation:
                 return known
             # One byte more than the maximum: an oversized value is refused without being read whole.
             found = await self._parent.get_with_stat(coords, ByteRange(0, self._limits[-1] + 1))
             if found is None:
-                self._decoded.discard(place)
+                self._decoded.discard(cache_key)
                 return None
             data, stat = found
             try:
@@ -168,7 +168,7 @@ class CompressedShards(ChunkStore):
                 key = self.keys(coords)[0]
                 raise type(error)(f"decoding shard {key!r}: {error}", key=key) from error
             decoded = whole, stat._replace(size=len(whole))
-            self._decoded.put(place, decoded)
+            self._decoded.put(cache_key, decoded)
             return decoded
 
     def _decode(self, data: Buffer) -> Buffer:

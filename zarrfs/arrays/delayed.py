@@ -23,12 +23,12 @@ T = TypeVar("T")
 
 
 class DelayedChunks(ChunkStore):
-    """The chunks ``chunks`` of ``array``, overlaid with those that ``pending`` has queued for ``node``."""
+    """The chunks ``chunks`` of ``array``, overlaid with those that ``queue`` has queued for ``node``."""
 
-    def __init__(self, chunks: ChunkStore, pending: ShardQueue, *, node: LiveNode, array: ArrayNode) -> None:
+    def __init__(self, chunks: ChunkStore, queue: ShardQueue, *, node: LiveNode, array: ArrayNode) -> None:
         self._chunks = self.below = chunks
         self._refusal = next((not_at_once(level.spec) for level in levels(chunks) if level.paged), None)
-        self._pending = pending
+        self._queue = queue
         self._node = node
         self._array = array
         self._grid_shape = array.metadata.grid_shape
@@ -83,23 +83,23 @@ class DelayedChunks(ChunkStore):
         return await self._chunks.stat(coords) if written is None else _stat(written)
 
     async def list(self, *, outside: bool = False, under: Coords = ()) -> AsyncIterator[StoredChunk]:
-        waiting: dict[Coords, Written] = {}
-        for shard in self._pending.of(self._node):
-            waiting |= shard.all()
+        queued: dict[Coords, Written] = {}
+        for shard in self._queue.of(self._node):
+            queued |= shard.all()
         async for chunk in self._chunks.list(outside=outside, under=under):
-            if chunk[0] not in waiting:
+            if chunk[0] not in queued:
                 yield chunk
-        for coords, written in waiting.items():
+        for coords, written in queued.items():
             if written.data is not None and coords[: len(under)] == under and (outside or in_grid(coords, self._grid_shape)):
                 yield coords, len(written.data), written.mtime_ns
 
     async def update(self, chunks: Mapping[Coords, Buffer | None]) -> None:
         for shard, group in self._by_shard(chunks):
-            await self._pending.put(shard, group)
+            await self._queue.put(shard, group)
 
     async def modify(self, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
         for shard, group in self._by_shard(changes):
-            await self._pending.modify(shard, group)
+            await self._queue.modify(shard, group)
 
     def _by_shard(self, chunks: Mapping[Coords, T]) -> Iterator[tuple[QueuedShard, dict[Coords, T]]]:
         if self._refusal is not None:
@@ -110,13 +110,13 @@ class DelayedChunks(ChunkStore):
             units.setdefault(self.unit(coords), {})[coords] = each
         for group in units.values():
             some = next(iter(group))
-            yield self._pending.shard(self._node, self._array, some, self._chunks, self._expected(some)), group
+            yield self._queue.shard(self._node, self._array, some, self._chunks, self._expected(some)), group
 
     async def publish(self, coords: Iterable[Coords] | None = None) -> None:
         if coords is None:
-            coords = [next(iter(shard.all())) for shard in self._pending.of(self._node)]
+            coords = [next(iter(shard.all())) for shard in self._queue.of(self._node)]
         for unit in dict.fromkeys(map(self.unit, coords)):
-            await self._pending.publish_one(self._node, unit)
+            await self._queue.publish_one(self._node, unit)
 
     def _expected(self, coords: Coords) -> int:
         """Return the number of chunks within the array that are in the same unit."""
@@ -127,9 +127,9 @@ class DelayedChunks(ChunkStore):
         )
 
     def _written(self, coords: Coords) -> Written | None:
-        if not self._pending:
+        if not self._queue:
             return None
-        shard = self._pending.get(self._node, self.unit(coords))
+        shard = self._queue.get(self._node, self.unit(coords))
         return shard.get(coords) if shard is not None else None
 
 

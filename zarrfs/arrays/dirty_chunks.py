@@ -33,7 +33,7 @@ _FEW_SPANS = 64
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-_Place = tuple[mmap.mmap, int]
+_FileRange = tuple[mmap.mmap, int]
 
 
 class RunLayout(NamedTuple):
@@ -73,13 +73,13 @@ class DirtyRun:
     inside the array were written, counted in the order of the written file (C order of ``inside``, or of its transpose).
     """
 
-    __slots__ = ("_fronts", "_gone", "_masks", "_spans", "file_place", "form", "memory", "size", "units")
+    __slots__ = ("_fronts", "_gone", "_masks", "_spans", "file_range", "form", "memory", "size", "units")
 
-    def __init__(self, units: Sequence[DirtyUnit], form: RunLayout, memory: Elements, file_place: _Place | None) -> None:
+    def __init__(self, units: Sequence[DirtyUnit], form: RunLayout, memory: Elements, file_range: _FileRange | None) -> None:
         self.units = units
         self.form = form
         self.memory = memory
-        self.file_place = file_place
+        self.file_range = file_range
         self.size = math.prod(form.inside)
         # A sequential pass writes the elements of a chunk from first to last: one number then records them.
         self._fronts = [0] * len(units)
@@ -90,131 +90,131 @@ class DirtyRun:
             for unit in units:
                 unit.whole += 1
 
-    def reach(self, place: int, most: int, busy: Container[Coords]) -> int:
-        """Return how many chunks from ``place``, at most ``most``, are dirty and in no ``busy`` unit; the first one is."""
-        stop = min(place + most, len(self.units))
+    def reach(self, index: int, most: int, busy: Container[Coords]) -> int:
+        """Return how many chunks from ``index``, at most ``most``, are dirty and in no ``busy`` unit; the first one is."""
+        stop = min(index + most, len(self.units))
         if self._gone or busy:
-            for each in range(place + 1, stop):
+            for each in range(index + 1, stop):
                 if each in self._gone or self.units[each].coords in busy:
-                    return each - place
-        return stop - place
+                    return each - index
+        return stop - index
 
-    def wrote(self, place: int, count: int, start: int, stop: int) -> list[DirtyUnit]:
-        """Record a write of elements ``start`` to ``stop`` of ``count`` chunks from ``place``; return the units it completed."""
+    def wrote(self, index: int, count: int, start: int, stop: int) -> list[DirtyUnit]:
+        """Record a write of elements ``start`` to ``stop`` of ``count`` chunks from ``index``; return the units it completed."""
         fronts = self._fronts
-        front = fronts[place]
+        front = fronts[index]
         completed: list[DirtyUnit] = []
-        if front >= start and (count == 1 or fronts[place : place + count].count(front) == count):
+        if front >= start and (count == 1 or fronts[index : index + count].count(front) == count):
             if stop > front:
-                fronts[place : place + count] = [stop] * count
+                fronts[index : index + count] = [stop] * count
                 if stop == self.size:
-                    for each in range(place, place + count):
+                    for each in range(index, index + count):
                         self._became_whole(each, completed)
         else:
-            for each in range(place, place + count):
+            for each in range(index, index + count):
                 self._wrote(each, start, stop, completed)
         return completed
 
-    def wrote_some(self, place: int, start: int, which: Mask) -> list[DirtyUnit]:
+    def wrote_some(self, index: int, start: int, which: Mask) -> list[DirtyUnit]:
         """Record a write of those elements of one chunk from ``start`` that ``which`` selects; return the result of `wrote`."""
         completed: list[DirtyUnit] = []
         edges = np.flatnonzero(np.diff(which, prepend=False, append=False))
         if len(edges) <= 2 * _FEW_SPANS:
             for first, stop in edges.reshape(-1, 2).tolist():
-                self._wrote(place, start + first, start + stop, completed)
-        elif not self.is_whole(place):
-            self._in_mask(place)[start : start + len(which)] |= which
-            self._look_whether_whole(place, completed)
+                self._wrote(index, start + first, start + stop, completed)
+        elif not self.is_whole(index):
+            self._in_mask(index)[start : start + len(which)] |= which
+            self._look_whether_whole(index, completed)
         return completed
 
-    def _in_mask(self, place: int) -> Mask:
-        if self._fronts[place] != _IN_MASK:
-            self._masks[place] = self.mask(place, 0, self.size)
-            self._spans.pop(place, None)
-            self._fronts[place] = _IN_MASK
-        return self._masks[place]
+    def _in_mask(self, index: int) -> Mask:
+        if self._fronts[index] != _IN_MASK:
+            self._masks[index] = self.mask(index, 0, self.size)
+            self._spans.pop(index, None)
+            self._fronts[index] = _IN_MASK
+        return self._masks[index]
 
-    def _look_whether_whole(self, place: int, completed: list[DirtyUnit]) -> None:
-        if self._masks[place].all():
-            del self._masks[place]
-            self._fronts[place] = self.size
-            self._became_whole(place, completed)
+    def _look_whether_whole(self, index: int, completed: list[DirtyUnit]) -> None:
+        if self._masks[index].all():
+            del self._masks[index]
+            self._fronts[index] = self.size
+            self._became_whole(index, completed)
 
-    def _became_whole(self, place: int, completed: list[DirtyUnit]) -> None:
-        unit = self.units[place]
+    def _became_whole(self, index: int, completed: list[DirtyUnit]) -> None:
+        unit = self.units[index]
         unit.whole += 1
         if unit.complete:
             completed.append(unit)
 
-    def _wrote(self, place: int, start: int, stop: int, completed: list[DirtyUnit]) -> None:
-        front = self._fronts[place]
+    def _wrote(self, index: int, start: int, stop: int, completed: list[DirtyUnit]) -> None:
+        front = self._fronts[index]
         if front == _IN_MASK:
-            self._masks[place][start:stop] = True
-            self._look_whether_whole(place, completed)
+            self._masks[index][start:stop] = True
+            self._look_whether_whole(index, completed)
             return
         if front >= start:
             front = max(front, stop)
         elif stop > start:
-            spans = self._spans.get(place)
+            spans = self._spans.get(index)
             if spans is None:
-                spans = self._spans[place] = Spans()
+                spans = self._spans[index] = Spans()
                 spans.add(0, front)
             spans.add(start, stop)
             if spans.covers(0, self.size):
-                del self._spans[place]
+                del self._spans[index]
                 front = self.size
             else:
                 front = _IN_SPANS
-        before, self._fronts[place] = self._fronts[place], front
+        before, self._fronts[index] = self._fronts[index], front
         if front == self.size != before:
-            self._became_whole(place, completed)
+            self._became_whole(index, completed)
 
-    def covers(self, place: int, start: int, stop: int) -> bool:
+    def covers(self, index: int, start: int, stop: int) -> bool:
         """Return True if elements ``start`` to ``stop`` of a chunk were all written."""
-        if self._fronts[place] == _IN_MASK:
-            return bool(self._masks[place][start:stop].all())
-        return self._fronts[place] >= stop or (self._fronts[place] == _IN_SPANS and self._spans[place].covers(start, stop))
+        if self._fronts[index] == _IN_MASK:
+            return bool(self._masks[index][start:stop].all())
+        return self._fronts[index] >= stop or (self._fronts[index] == _IN_SPANS and self._spans[index].covers(start, stop))
 
-    def mask(self, place: int, start: int, stop: int) -> Mask:
+    def mask(self, index: int, start: int, stop: int) -> Mask:
         """Return a mask of the written elements from ``start`` to ``stop`` of a chunk."""
         mask = array((stop - start,), np.dtype(bool))
         mask[...] = False
-        if self._fronts[place] == _IN_SPANS:
-            self._spans[place].mask(start, stop, mask)
-        elif self._fronts[place] == _IN_MASK:
-            mask[...] = self._masks[place][start:stop]
+        if self._fronts[index] == _IN_SPANS:
+            self._spans[index].mask(start, stop, mask)
+        elif self._fronts[index] == _IN_MASK:
+            mask[...] = self._masks[index][start:stop]
         else:
-            mask[: max(0, self._fronts[place] - start)] = True
+            mask[: max(0, self._fronts[index] - start)] = True
         return mask
 
-    def is_whole(self, place: int) -> bool:
+    def is_whole(self, index: int) -> bool:
         """Return True if every element of a chunk inside the array was written."""
-        return self._fronts[place] == self.size
+        return self._fronts[index] == self.size
 
-    def removed(self, place: int) -> bool:
+    def removed(self, index: int) -> bool:
         """Record that a chunk is no longer dirty; return True if none is left."""
-        unit = self.units[place]
-        unit.whole -= self.is_whole(place)
-        self._masks.pop(place, None)
-        self._gone.add(place)
+        unit = self.units[index]
+        unit.whole -= self.is_whole(index)
+        self._masks.pop(index, None)
+        self._gone.add(index)
         return len(self._gone) == len(self.units)
 
 
 class DirtyChunk(NamedTuple):
-    """The chunk at index ``place`` of its run."""
+    """The chunk at index ``number`` of its run."""
 
     run: DirtyRun
-    place: int
+    number: int
 
     @property
     def unit(self) -> DirtyUnit:
         """The unit of the chunk."""
-        return self.run.units[self.place]
+        return self.run.units[self.number]
 
     @property
     def elements(self) -> Elements:
         """Elements at full shape."""
-        elements: Elements = self.run.memory[self.place, ...]
+        elements: Elements = self.run.memory[self.number, ...]
         return elements
 
     @property
@@ -225,12 +225,12 @@ class DirtyChunk(NamedTuple):
     @property
     def in_file(self) -> bool:
         """True if its elements are in a mapped file."""
-        return self.run.file_place is not None
+        return self.run.file_range is not None
 
     @property
     def whole(self) -> bool:
         """True if every element within the array was written."""
-        return self.run.is_whole(self.place)
+        return self.run.is_whole(self.number)
 
 
 class DirtyChunks:
@@ -241,7 +241,7 @@ class DirtyChunks:
         self._directory = directory
         self._chunks: dict[Coords, DirtyChunk] = {}
         self._files: list[mmap.mmap] = []
-        self._free: dict[int, list[_Place]] = {}
+        self._free: dict[int, list[_FileRange]] = {}
         self._unused: tuple[mmap.mmap, int] | None = None
         self._since_trim = 0
         self.units: dict[Coords, DirtyUnit] = {}
@@ -272,11 +272,11 @@ class DirtyChunks:
     async def add_in_file(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunLayout) -> DirtyRun:
         """Add dirty chunks in a file. Raises `StoreFull` if there is no room for them."""
         nbytes = len(coords) * form.chunk_nbytes
-        mapping, offset = place = await self._place(nbytes)
+        mapping, offset = file_range = await self._allocate(nbytes)
         self.used(nbytes)
         shape = (len(coords), *form.shape)
         elements: Elements = np.frombuffer(mapping, form.dtype, math.prod(shape), offset).reshape(shape)
-        return self._added(coords, DirtyRun(units, form, elements, place))
+        return self._added(coords, DirtyRun(units, form, elements, file_range))
 
     def remove(self, coords: Coords) -> None:
         """Remove a chunk that is stored or obsolete. A current reader keeps its memory, which a later chunk may reuse."""
@@ -288,13 +288,13 @@ class DirtyChunks:
         del unit.chunks[coords]
         if not unit.chunks:
             self.units.pop(unit.coords, None)
-        if not run.removed(chunk.place):
+        if not run.removed(chunk.number):
             return
         nbytes = run.memory.nbytes
-        if run.file_place is None:
+        if run.file_range is None:
             self._budget.give(nbytes)
         else:
-            self._free.setdefault(nbytes, []).append(run.file_place)
+            self._free.setdefault(nbytes, []).append(run.file_range)
             self.used(nbytes)
 
     def used(self, nbytes: int) -> None:
@@ -315,15 +315,15 @@ class DirtyChunks:
         self._unused = None
 
     def _added(self, coords: Sequence[Coords], run: DirtyRun) -> DirtyRun:
-        for place, (each, unit) in enumerate(zip(coords, run.units, strict=True)):
-            self._chunks[each] = unit.chunks[each] = DirtyChunk(run, place)
+        for index, (each, unit) in enumerate(zip(coords, run.units, strict=True)):
+            self._chunks[each] = unit.chunks[each] = DirtyChunk(run, index)
             self.units[unit.coords] = unit
         self.nbytes += run.memory.nbytes
         return run
 
-    async def _place(self, nbytes: int) -> _Place:
-        if places := self._free.get(nbytes):
-            return places.pop()
+    async def _allocate(self, nbytes: int) -> _FileRange:
+        if released := self._free.get(nbytes):
+            return released.pop()
         if self._unused is None or self._unused[1] + nbytes > len(self._unused[0]):
             whole = max(nbytes, min(_FILE_NBYTES, nbytes * _MAX_PLACES) // max(1, nbytes) * nbytes)
             try:

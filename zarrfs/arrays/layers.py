@@ -30,7 +30,7 @@ _SLACK_NBYTES = 1024 * 1024
 class ShardLayers:
     """State shared by the shards of a store.
 
-    ``pending`` is the queue of writes to them; None if writes are not queued. ``read_only`` names the dialects whose arrays take no
+    ``queue`` is the queue of writes to them; None if writes are not queued. ``read_only`` names the dialects whose arrays take no
     chunks.
     """
 
@@ -38,7 +38,7 @@ class ShardLayers:
     budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(UNLIMITED))
     indexes: ShardIndexCache = field(default_factory=lambda: ShardIndexCache(INDEXES_NBYTES))
     decoded: DecompressedShards = field(default_factory=DecompressedShards)
-    pending: ShardQueue | None = None
+    queue: ShardQueue | None = None
     read_only: frozenset[str] = frozenset()
 
 
@@ -54,21 +54,21 @@ def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode
 
 def _layers_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode | None) -> ChunkStore:
     metadata = node.metadata
-    place = live if live is not None else LiveNode(node.path, node.chunk_prefix, _as_it_says)
-    chunks: ChunkStore = StoredChunks(store, place, metadata.chunk_key_encoding, metadata.stored_grid_shape)
+    bound = live if live is not None else LiveNode(node.path, node.chunk_prefix, _as_it_says)
+    chunks: ChunkStore = StoredChunks(store, bound, metadata.chunk_key_encoding, metadata.stored_grid_shape)
     if not metadata.shards:
         return chunks
     for level, (spec, grid_shape) in enumerate(metadata.bundles):
         if spec.codecs:
             chunks = CompressedShards(chunks, spec.codecs, _shard_limit(metadata, level), layers.decoded, layers.indexes.turns)
         chunks = ShardedChunks(chunks, spec, grid_shape, layers.indexes, layers.counters)
-    if layers.pending is None:
+    if layers.queue is None:
         return chunks
     return DelayedChunks(
         # Queued chunks are stored later, by a task that does not hold the node.
         chunks if live is None else BoundChunks(chunks, live, of_layout=False),
-        layers.pending,
-        node=place,
+        layers.queue,
+        node=bound,
         array=node,
     )
 
@@ -93,8 +93,8 @@ class ChunkBox:
         for index in range(self.count):
             coords: list[int] = []
             for each in reversed(self.ranges):
-                index, place = divmod(index, len(each))
-                coords.append(each[place])
+                index, position = divmod(index, len(each))
+                coords.append(each[position])
             yield tuple(reversed(coords))
 
 

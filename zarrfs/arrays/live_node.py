@@ -2,7 +2,7 @@
 
 The hierarchy creates, moves and ends it. A writer holds it (`LiveNode.holding`), so that it stays in place until the last set has ended;
 a task that moves, erases or replaces it waits for holders and keeps new ones out (`LiveNode.changing`). A reader holds nothing and checks
-afterwards for a move (`LiveNode.settled`).
+afterwards for a move (`LiveNode.wait_stable`).
 
 Belongs to one event loop.
 """
@@ -59,9 +59,9 @@ class LiveNode:
         self.moves = 0
         self.layouts = 0
         self.why_gone: str | None = None
-        self.erased_here = False
+        self.erased_by_mount = False
         """True if it was erased through this mount."""
-        self.replaced_here = False
+        self.replaced_by_mount = False
         """True if this mount replaced it by another array."""
         self.anchor: Anchor | None = None
         """Its folder, set when a writer first used it."""
@@ -93,7 +93,7 @@ class LiveNode:
         if self.why_gone is not None:
             raise StaleEntry(f"{self.path} {self.why_gone}: open the file again", key=self.path)
 
-    async def settled(self) -> int:
+    async def wait_stable(self) -> int:
         """Return `moves` when no task is moving or ending it. Raises `StaleEntry`, and `NodeMoving` within `with_memory`."""
         while self._changers and not self._is_held_here():
             if _has_memory.get():
@@ -109,7 +109,7 @@ class LiveNode:
         return bool(self._changers)
 
     def has_stayed(self, moves: int) -> bool:
-        """Return True if requests sent since `settled` returned ``moves`` went to its path."""
+        """Return True if requests sent since `wait_stable` returned ``moves`` went to its path."""
         return self.moves == moves and not self.fences and (not self._changers or self._is_held_here())
 
     @asynccontextmanager
@@ -117,7 +117,7 @@ class LiveNode:
         """Keep the node in place in the body, after the store confirmed it. Raises `StaleEntry`, and errors of the store."""
         nested = self._is_held_here()
         if not nested:
-            await self.settled()
+            await self.wait_stable()
         hold = _Hold(self)
         token = _holds.set((*_holds.get(), hold))
         # A task started within holds for itself: it may outlive the outer one.
@@ -187,8 +187,8 @@ class LiveNode:
         if self.why_gone is None:
             self.why_gone = why
             self.moves += 1
-            for told in self.on_end:
-                told(self)
+            for callback in self.on_end:
+                callback(self)
 
     def _is_held_here(self) -> bool:
         return any(hold.node is self and not hold.over for hold in _holds.get())

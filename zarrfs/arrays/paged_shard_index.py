@@ -38,9 +38,9 @@ class FoundPairs:
     def __init__(self, found: Found) -> None:
         self._found = found
 
-    def find(self, place: int) -> tuple[int, int] | None:
+    def find(self, index: int) -> tuple[int, int] | None:
         """Return the result of `ShardIndex.find`, for one of these places."""
-        found = self._found[place]
+        found = self._found[index]
         if isinstance(found, ShardIndexInvalid):
             raise found
         return found
@@ -79,9 +79,9 @@ class PagedIndex:
         first = page * PAGE_PAIRS
         return ByteRange(self._start + first * _PAIR_NBYTES, (min(first + PAGE_PAIRS, self.count_of_pairs) - first) * _PAIR_NBYTES)
 
-    def missing(self, places: Iterable[int]) -> list[int]:
+    def missing(self, indices: Iterable[int]) -> list[int]:
         """Return the pages needed for these chunks that are not cached."""
-        return [page for page in dict.fromkeys(place // PAGE_PAIRS for place in places) if page not in self._pages]
+        return [page for page in dict.fromkeys(index // PAGE_PAIRS for index in indices) if page not in self._pages]
 
     def parsed(self, data: Buffer) -> Pairs:
         """Return the entries of a page."""
@@ -101,9 +101,9 @@ class PagedIndex:
             self._pages.move_to_end(page)
         return found
 
-    def pair(self, pairs: Pairs, place: int) -> tuple[int, int] | ShardIndexInvalid | None:
+    def pair(self, pairs: Pairs, index: int) -> tuple[int, int] | ShardIndexInvalid | None:
         """Return the entry of a chunk from ``pairs``, the page that it is on."""
-        offset, nbytes = pairs[place % PAGE_PAIRS].tolist()
+        offset, nbytes = pairs[index % PAGE_PAIRS].tolist()
         if offset == nbytes == EMPTY:
             return None
         if not (self._first <= offset and offset + nbytes <= self._stop):
@@ -117,10 +117,10 @@ class PagedIndex:
         low, high = np.uint64(self._first), np.uint64(max(self._first, self._stop))
         sound = there & (offsets >= low) & (offsets <= high)
         sound[sound] = lengths[sound] <= high - offsets[sound]
-        places = np.flatnonzero(sound)
+        indices = np.flatnonzero(sound)
         first = page * PAGE_PAIRS
         return Tally(
-            list(zip((places + first).tolist(), lengths[places].tolist(), strict=True)),
+            list(zip((indices + first).tolist(), lengths[indices].tolist(), strict=True)),
             (np.flatnonzero(there & ~sound) + first).tolist(),
         )
 
@@ -130,9 +130,9 @@ def not_at_once(spec: ShardSpec) -> TooLarge:
     return TooLarge(f"shard of {spec.chunks} chunks: read-only, above the limit of {MAX_WRITTEN} chunks for writes")
 
 
-def outside(spec: ShardSpec, shard: tuple[int, ...], places: Iterator[int], grid_shape: Shape) -> int:
+def outside(spec: ShardSpec, shard: tuple[int, ...], indices: Iterator[int], grid_shape: Shape) -> int:
     """Return how many of these chunks of a shard are outside the grid."""
-    flat = np.fromiter(places, np.int64)
+    flat = np.fromiter(indices, np.int64)
     beyond = np.zeros(flat.size, bool)
     step = 1
     for axis in reversed(spec.axes):

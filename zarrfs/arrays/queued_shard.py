@@ -21,7 +21,7 @@ RETRY_SECONDS = (5.0, 300.0)
 """Delay before a failed publish is retried: initial, maximum."""
 
 
-Place = Key | Prefix | NodePath | LiveNode
+ShardsAt = Key | Prefix | NodePath | LiveNode
 """A selection of queued shards: see `QueuedShard.is_at`."""
 
 
@@ -56,13 +56,13 @@ class QueuedShard:
         """Store key of the shard at the node's current path."""
         return self.chunks.keys(self.some)[0]
 
-    def is_at(self, place: Place) -> bool:
+    def is_at(self, target: ShardsAt) -> bool:
         """Return True if the shard belongs to that array, is of a node at or below that path, or has that key or prefix."""
-        if isinstance(place, LiveNode):
-            return self.node is place
-        if isinstance(place, NodePath):
-            return self.node.path.prefix.startswith(place.prefix)
-        return self.key == place or (isinstance(place, Prefix) and self.key.startswith(place))
+        if isinstance(target, LiveNode):
+            return self.node is target
+        if isinstance(target, NodePath):
+            return self.node.path.prefix.startswith(target.prefix)
+        return self.key == target or (isinstance(target, Prefix) and self.key.startswith(target))
 
     def get(self, coords: Coords) -> Written | None:
         return self.written.get(coords) or self.publishing.get(coords)

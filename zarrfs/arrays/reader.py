@@ -70,7 +70,7 @@ class ArrayReader:
         self._ahead: set[trio.CancelScope] = set()
         """Decodings of large chunks that no read has requested yet."""
 
-    def opened(self) -> Position:
+    def new_position(self) -> Position:
         """Record an open of the array's file; return its read position. Decoded chunks that are no longer valid are discarded."""
         self._expire()
         self._handles += 1
@@ -258,62 +258,62 @@ class ArrayReader:
     async def _fill_batch(self, slab: Slab, flight: Flight, batch: Sequence[Coords]) -> None:
         with flight.under_way():
             try:
-                await self._fill_places(slab, [self._place(slab, each) for each in batch])
+                await self._fill_parts(slab, [self._part(slab, each) for each in batch])
             finally:
                 _landed(slab, flight, batch)
 
-    async def _fill_places(self, slab: Slab, places: Sequence[ChunkPart]) -> None:
+    async def _fill_parts(self, slab: Slab, chunks: Sequence[ChunkPart]) -> None:
         unread: list[ChunkPart] = []
         known: list[tuple[ChunkPart, Elements | None]] = []
-        for place in places:
-            cached, elements = self._pool.cache.peek((self.array.serial, place.coords))
+        for chunk in chunks:
+            cached, elements = self._pool.cache.peek((self.array.serial, chunk.coords))
             if cached:
-                known.append((place, elements))
+                known.append((chunk, elements))
             else:
-                unread.append(place)
-        read = dict(zip([place.coords for place in unread], await self._read_into(unread), strict=True))
-        known.extend((place, None) for place in unread if read[place.coords] is False)
+                unread.append(chunk)
+        read = dict(zip([chunk.coords for chunk in unread], await self._read_into(unread), strict=True))
+        known.extend((chunk, None) for chunk in unread if read[chunk.coords] is False)
         if known:
-            await threads.cpu(sum(place.out.nbytes for place, _ in known), self._put, known)
+            await threads.cpu(sum(chunk.out.nbytes for chunk, _ in known), self._put, known)
         failed: ZarrfsError | None = None
-        for place in places:
-            result = read.get(place.coords, True)
+        for chunk in chunks:
+            result = read.get(chunk.coords, True)
             if isinstance(result, ZarrfsError):
                 failed = failed or result
                 continue
-            slab.filled.add(self._slab_grid.number_in(slab.key[1], place.coords))
-            slab.used(place.out.nbytes)
+            slab.filled.add(self._slab_grid.number_in(slab.key[1], chunk.coords))
+            slab.used(chunk.out.nbytes)
         slab.complete = len(slab.filled) == self._slab_grid.chunks(slab.key[1])
         if failed is not None:
             raise failed
 
-    def _put(self, places: Sequence[tuple[ChunkPart, Elements | None]]) -> None:
+    def _put(self, chunks: Sequence[tuple[ChunkPart, Elements | None]]) -> None:
         """Copy the cached chunks, and fill the missing ones."""
-        for place, elements in places:
+        for chunk, elements in chunks:
             if elements is None:
-                fill(self.array.metadata, place.out)
+                fill(self.array.metadata, chunk.out)
             else:
-                copy(place.out, elements[place.selection])
+                copy(chunk.out, elements[chunk.selection])
 
-    async def _read_into(self, places: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
+    async def _read_into(self, chunks: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """Run `Array.read_chunks_into`; if the store times out, request each chunk by itself, as one may be slow."""
         try:
-            return await self.array.read_chunks_into(places)
+            return await self.array.read_chunks_into(chunks)
         except StoreTimeout:
-            if len(places) == 1:
+            if len(chunks) == 1:
                 raise
         results: dict[Coords, bool | ZarrfsError] = {}
 
-        async def read(place: ChunkPart) -> None:
+        async def read(chunk: ChunkPart) -> None:
             try:
-                results[place.coords] = (await self.array.read_chunks_into([place]))[0]
+                results[chunk.coords] = (await self.array.read_chunks_into([chunk]))[0]
             except StoreTimeout as error:
-                results[place.coords] = error
+                results[chunk.coords] = error
 
-        await for_each(places, read, _SINGLY)
-        return [results[place.coords] for place in places]
+        await for_each(chunks, read, _SINGLY)
+        return [results[chunk.coords] for chunk in chunks]
 
-    def _place(self, slab: Slab, coords: Coords) -> ChunkPart:
+    def _part(self, slab: Slab, coords: Coords) -> ChunkPart:
         """Return the position of a chunk in the slab's memory, and the part of it that belongs there."""
         row = self._slab_grid.row(self._slab_grid.row_of(coords))
         piece = self._slab_grid.piece(coords)
@@ -399,11 +399,11 @@ class ArrayReader:
         async def put(coords: Coords) -> None:
             elements = await self.chunk(coords)
             for box, projection in wanted[coords]:
-                place = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
+                target = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
                 if elements is None:
-                    fill(metadata, place)
+                    fill(metadata, target)
                 else:
-                    place[...] = elements[projection.chunk_selection]
+                    target[...] = elements[projection.chunk_selection]
 
         await for_each(wanted, put, _WIDTH)
 

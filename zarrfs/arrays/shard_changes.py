@@ -23,37 +23,37 @@ class ShardReplaced(Exception):
     """A shard was replaced between its read and its set."""
 
 
-async def made_anew(parent: ChunkStore, shard: Coords, group: dict[int, Written], known: KnownShard | None) -> dict[int, Written]:
+async def reapplied(parent: ChunkStore, shard: Coords, group: dict[int, Written], known: KnownShard | None) -> dict[int, Written]:
     """Return ``group``, chunks to store in a shard by place, with merges reapplied to chunks other than their base.
 
     A merge is reapplied where the stored chunk is no longer of generation `Written.base`. Raises `GenerationMismatch` if a chunk is not
     of the expected generation, `ShardReplaced`.
     """
-    anew: dict[int, Merge] = {}
-    for place, written in group.items():
+    merges: dict[int, Merge] = {}
+    for index, written in group.items():
         if written.merge is None and written.expected is None:
             continue
-        stat = known.stat_of(place) if known is not None else None
+        stat = known.stat_of(index) if known is not None else None
         generation = stat.generation if stat is not None else ""
         if written.expected not in (None, generation):
             raise GenerationMismatch(f"{parent.keys(shard)[0]!r}: a chunk of the shard changed", key=parent.keys(shard)[0])
         if written.merge is not None and written.base != generation:
-            anew[place] = written.merge
-    if not anew:
+            merges[index] = written.merge
+    if not merges:
         return group
-    ranges = {place: found for place in anew if known is not None and (found := known.find(place)) is not None}
+    ranges = {index: found for index in merges if known is not None and (found := known.find(index)) is not None}
     values: list[Buffer] = []
     if ranges and known is not None:
-        asked = [within(found, ByteRange(0, anew[place].limit + 1)) for place, found in ranges.items()]
+        asked = [within(found, ByteRange(0, merges[index].limit + 1)) for index, found in ranges.items()]
         try:
             values = await parent.get_parts(shard, asked, known.stat.generation)
         except GenerationMismatch as error:
             raise ShardReplaced from error
     stored = dict(zip(ranges, values, strict=True))
-    made = dict(group)
-    for place, merge in anew.items():
-        made[place] = Written(await merge.onto(stored.get(place)), new_generation(), group[place].mtime_ns)
-    return made
+    result = dict(group)
+    for index, merge in merges.items():
+        result[index] = Written(await merge.onto(stored.get(index)), new_generation(), group[index].mtime_ns)
+    return result
 
 
 def assembled(spec: ShardSpec, reader: ShardIndexReader, pieces: Mapping[int, Buffer]) -> tuple[Buffer, Pairs]:

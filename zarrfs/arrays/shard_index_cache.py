@@ -41,20 +41,20 @@ class KnownShard:
         """Return a shard without changes by this mount."""
         return cls(stat, index, (stat.generation, stat.mtime_ns))
 
-    def find(self, place: int) -> tuple[int, int] | None:
+    def find(self, index: int) -> tuple[int, int] | None:
         """Return offset and nbytes of a chunk; None if absent. Raises `ShardIndexInvalid`."""
         if isinstance(self.index, ShardIndexInvalid):
             raise self.index
         # For a paged index the caller has read the pages (`ShardIndexReader.located`).
         assert not isinstance(self.index, PagedIndex)
-        return self.index.find(place)
+        return self.index.find(index)
 
-    def stat_of(self, place: int) -> KeyStat | None:
+    def stat_of(self, index: int) -> KeyStat | None:
         """Return the stat of a chunk; None if absent. Raises `ShardIndexInvalid`."""
-        found = self.find(place)
+        found = self.find(index)
         if found is None:
             return None
-        generation, mtime_ns = self.changed.get(place, self.before)
+        generation, mtime_ns = self.changed.get(index, self.before)
         return KeyStat(found[1], mtime_ns, generation)
 
     @property

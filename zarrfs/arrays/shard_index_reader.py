@@ -47,7 +47,7 @@ class ShardIndexReader:
         self.paged = self.nbytes > HELD_NBYTES
         self._index_range = ByteRange(0, self.nbytes) if spec.index_location == "start" else ByteRange.suffix(self.nbytes)
 
-    async def located(self, shard: Coords, known: KnownShard, places: Sequence[int]) -> KnownShard:
+    async def located(self, shard: Coords, known: KnownShard, wanted: Sequence[int]) -> KnownShard:
         """Return ``known`` with the positions of these chunks; the required pages of a paged index are read.
 
         Raises `GenerationMismatch`.
@@ -57,12 +57,12 @@ class ShardIndexReader:
             return known
         found: Found = {}
         by_page: dict[int, list[int]] = {}
-        for place in places:
-            by_page.setdefault(place // PAGE_PAIRS, []).append(place)
+        for pair in wanted:
+            by_page.setdefault(pair // PAGE_PAIRS, []).append(pair)
         pages = list(by_page)
         for start in range(0, len(pages), _PAGES_AT_ONCE):
             async for page, pairs in self._pages(shard, known, pages[start : start + _PAGES_AT_ONCE]):
-                found |= {place: index.pair(pairs, place) for place in by_page[page]}
+                found |= {pair: index.pair(pairs, pair) for pair in by_page[page]}
         return replace(known, index=FoundPairs(found))
 
     async def _pages(self, shard: Coords, known: KnownShard, pages: Sequence[int]) -> AsyncIterator[tuple[int, Pairs]]:
@@ -125,8 +125,8 @@ class ShardIndexReader:
             return None
         end = start + self.nbytes - _CHECKSUM_NBYTES
         checksum = 0
-        for place in range(start, end, _PIECE_NBYTES):
-            piece = ByteRange(place, min(_PIECE_NBYTES, end - place))
+        for offset in range(start, end, _PIECE_NBYTES):
+            piece = ByteRange(offset, min(_PIECE_NBYTES, end - offset))
             data = (await self._parent.get_parts(shard, [piece], stat.generation))[0]
             checksum = await threads.cpu(len(data), extended, checksum, memoryview(data))
         stored = (await self._parent.get_parts(shard, [ByteRange(end, _CHECKSUM_NBYTES)], stat.generation))[0]

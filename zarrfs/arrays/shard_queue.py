@@ -21,7 +21,7 @@ import trio
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation, split
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.live_node import LiveNode
-from zarrfs.arrays.queued_shard import RETRY_SECONDS, Place, QueuedShard, changed
+from zarrfs.arrays.queued_shard import RETRY_SECONDS, QueuedShard, ShardsAt, changed
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.errors import StaleEntry, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.keys import Key, Prefix
@@ -41,7 +41,7 @@ _AT_ONCE = 8
 # Delay after an array is found to be gone: another program replaces it in two steps.
 _GRACE_SECONDS = 1.0
 # Limit of lost shards whose error is kept for a later request.
-_MOST_UNTOLD = 1000
+_MOST_UNREPORTED = 1000
 
 _publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
 
@@ -61,8 +61,8 @@ async def _is_lost(shard: QueuedShard, error: Exception) -> bool:
 class ShardQueue:
     """The queued shards of a mount.
 
-    ``delay``: seconds after which a shard is published (0: at once). ``told``: see `OnChange`. ``on_failure``: called with a key and the
-    error of a failed publish that no caller gets; ``on_loss``: for one that can never succeed.
+    ``delay``: seconds after which a shard is published (0: at once). ``on_change``: see `OnChange`. ``on_failure``: called with a key and
+    the error of a failed publish that no caller gets; ``on_loss``: for one that can never succeed.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ShardQueue:
         budget: MemoryBudget,
         directory: str | None,
         start_soon: Callable[..., None],
-        told: OnChange,
+        on_change: OnChange,
         on_failure: Callable[[str, Exception], None],
         on_loss: OnLoss = _is_lost,
     ) -> None:
@@ -80,12 +80,12 @@ class ShardQueue:
         self._budget = budget
         self._directory = directory
         self._start_soon = start_soon
-        self._told = told
+        self._on_change = on_change
         self._on_failure = on_failure
         self._on_loss = on_loss
         self._shards: dict[tuple[LiveNode, Coords], QueuedShard] = {}
         # Errors of shards lost in the background, for the next request.
-        self._untold: dict[QueuedShard, Exception] = {}
+        self._unreported: dict[QueuedShard, Exception] = {}
         self._running = False
         self._news = trio.Event()
         self._slots = trio.Semaphore(_AT_ONCE)
@@ -122,20 +122,20 @@ class ShardQueue:
             await self._publish(shard)
             node.check()
 
-    async def publish(self, place: Place) -> None:
-        """Publish the queued shards at ``place``; raise the first failure after trying all.
+    async def publish(self, target: ShardsAt) -> None:
+        """Publish the queued shards at ``target``; raise the first failure after trying all.
 
         The error of a shard lost in the background is raised once.
         """
         first: Exception | None = None
-        for shard in [each for each in self._shards.values() if each.is_at(place)]:
+        for shard in [each for each in self._shards.values() if each.is_at(target)]:
             try:
                 await self._publish(shard)
             except ZarrfsError as error:
                 first = first or error
-        for shard in [each for each in self._untold if each.is_at(place)]:
-            first = first or self._untold[shard]
-            del self._untold[shard]
+        for shard in [each for each in self._unreported if each.is_at(target)]:
+            first = first or self._unreported[shard]
+            del self._unreported[shard]
         if first is not None:
             raise first
 
@@ -160,7 +160,7 @@ class ShardQueue:
         """Remove these shards from the queue: they are erased."""
         for shard in shards:
             async with shard.lock:
-                self._settle(shard, shard.written)
+                self._release(shard, shard.written)
                 shard.written = {}
                 self._forget_if_empty(shard)
 
@@ -209,9 +209,9 @@ class ShardQueue:
             # The result of the publish is not known yet.
             async with shard.lock:
                 pass
-        waiting = {coords: written for coords in merges if (written := shard.get(coords)) is not None}
-        stored = await shard.chunks.stored({coords: merge for coords, merge in merges.items() if coords not in waiting})
-        return waiting | {coords: Written(data, "", 0, base=generation) for coords, (data, generation) in stored.items()}
+        queued = {coords: written for coords in merges if (written := shard.get(coords)) is not None}
+        stored = await shard.chunks.stored({coords: merge for coords, merge in merges.items() if coords not in queued})
+        return queued | {coords: Written(data, "", 0, base=generation) for coords, (data, generation) in stored.items()}
 
     @contextmanager
     def _putting(self, shard: QueuedShard) -> Iterator[None]:
@@ -243,7 +243,7 @@ class ShardQueue:
         if not shard.written:
             shard.since = trio.current_time()
         shard.written |= mine
-        self._tell(shard, mine)
+        self._announce(shard, mine)
         return before
 
     async def _inserted(self, shard: QueuedShard, mine: Mapping[Coords, Written], before: Mapping[Coords, Written | None]) -> None:
@@ -260,7 +260,7 @@ class ShardQueue:
                         del shard.written[coords]
                     else:
                         shard.written[coords] = earlier
-            self._tell(shard, mine)
+            self._announce(shard, mine)
             self._forget_if_empty(shard)
             if shard.written:
                 # Its writers got success already.
@@ -309,13 +309,13 @@ class ShardQueue:
                 self._run_soon()
             raise
         else:
-            self._settle(shard, shard.publishing)
+            self._release(shard, shard.publishing)
             shard.retry = RETRY_SECONDS[0]
             stored, shard.publishing = shard.publishing, {}
             # Merges into values that others stored meanwhile gave chunks other than those announced.
             anew = {each: written for each, written in stored.items() if written.merge and generations[each] != written.generation}
             if anew:
-                self._tell(shard, anew)
+                self._announce(shard, anew)
         finally:
             shard.publishing = {}
 
@@ -325,12 +325,12 @@ class ShardQueue:
             if not shard.written:
                 # Another caller got the error.
                 return False
-            if shard.node.erased_here:
+            if shard.node.erased_by_mount:
                 log.info("%s: queued chunks removed with their array", shard.key)
                 is_kept = True
             else:
                 is_kept = await self._on_loss(shard, error)
-            self._settle(shard, shard.written)
+            self._release(shard, shard.written)
             shard.written = {}
             self._forget_if_empty(shard)
             return is_kept
@@ -377,7 +377,7 @@ class ShardQueue:
             except ZarrfsError as error:
                 self._failed(oldest, error)
 
-    def _settle(self, shard: QueuedShard, done: Mapping[Coords, Written]) -> None:
+    def _release(self, shard: QueuedShard, done: Mapping[Coords, Written]) -> None:
         """Release the memory of the chunks ``done``."""
         if not shard.written or shard.written is done:
             self._budget.give(shard.memory_nbytes)
@@ -386,10 +386,10 @@ class ShardQueue:
             shard.files.clear()
 
     def _forget_if_empty(self, shard: QueuedShard) -> None:
-        place = (shard.node, shard.unit)
-        if not shard.written and not shard.publishing and not shard.putting and self._shards.get(place) is shard:
-            self._settle(shard, shard.written)
-            del self._shards[place]
+        key = (shard.node, shard.unit)
+        if not shard.written and not shard.publishing and not shard.putting and self._shards.get(key) is shard:
+            self._release(shard, shard.written)
+            del self._shards[key]
 
     # --- later --------------------------------------------------------------------------------------------------------------
 
@@ -409,12 +409,12 @@ class ShardQueue:
     async def _run(self) -> None:
         """Publish each shard when it is due, as long as any is queued. A shard that fails delays no other."""
         try:
-            while waiting := [each for each in self._shards.values() if each.written and not each.underway]:
+            while queued := [each for each in self._shards.values() if each.written and not each.underway]:
                 self._news = trio.Event()
-                with trio.move_on_at(min(shard.since for shard in waiting) + self.delay):
+                with trio.move_on_at(min(shard.since for shard in queued) + self.delay):
                     await self._news.wait()
                 now = trio.current_time()
-                for shard in waiting:
+                for shard in queued:
                     if shard.since + self.delay <= now and self._shards.get((shard.node, shard.unit)) is shard:
                         shard.underway = True
                         self._start_soon(self._publish_due, shard)
@@ -428,8 +428,8 @@ class ShardQueue:
         except Exception as error:  # noqa: BLE001 (no caller waits: it is reported, and retried)
             if shard.written:
                 self._failed(shard, error)
-            elif len(self._untold) < _MOST_UNTOLD:
-                self._untold[shard] = error
+            elif len(self._unreported) < _MOST_UNREPORTED:
+                self._unreported[shard] = error
         finally:
             shard.underway = False
             if shard.written:
@@ -441,10 +441,10 @@ class ShardQueue:
         shard.since = trio.current_time() - self.delay + shard.retry
         shard.retry = min(2 * shard.retry, RETRY_SECONDS[1])
 
-    def _tell(self, shard: QueuedShard, chunks: Mapping[Coords, Written]) -> None:
-        waiting = {each for each in chunks if (written := shard.get(each)) is not None and written.data is not None}
-        if waiting:
-            self._told(Change(shard.key, "set", waits=True), shard.node.chunk_prefix, list(waiting))
-        gone = [each for each in chunks if each not in waiting] if len(waiting) < len(chunks) else []
+    def _announce(self, shard: QueuedShard, chunks: Mapping[Coords, Written]) -> None:
+        queued = {each for each in chunks if (written := shard.get(each)) is not None and written.data is not None}
+        if queued:
+            self._on_change(Change(shard.key, "set", queued=True), shard.node.chunk_prefix, list(queued))
+        gone = [each for each in chunks if each not in queued] if len(queued) < len(chunks) else []
         if gone:
-            self._told(Change(shard.key, "unknown", waits=True), shard.node.chunk_prefix, gone)
+            self._on_change(Change(shard.key, "unknown", queued=True), shard.node.chunk_prefix, gone)

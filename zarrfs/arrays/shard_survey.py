@@ -65,8 +65,8 @@ class SurveyedShard:
             yield each
 
     def _inside(self, stored: Iterable[tuple[int, int]]) -> Iterator[tuple[Coords, int]]:
-        for place, nbytes in stored:
-            coords = self.spec.coords_of(self.coords, place)
+        for pair, nbytes in stored:
+            coords = self.spec.coords_of(self.coords, pair)
             if in_grid(coords, self.grid_shape):
                 yield coords, nbytes
 
@@ -74,13 +74,13 @@ class SurveyedShard:
         """Yield the coordinates of the ``bad`` chunks, and the defect of each."""
         if self.index is None or not self.bad:
             return
-        sound = {place for place, _ in self.index.stored()}
-        for place in self.index.stored_pairs():
-            if place not in sound:
+        sound = {pair for pair, _ in self.index.stored()}
+        for pair in self.index.stored_pairs():
+            if pair not in sound:
                 try:
-                    self.index.find(place)
+                    self.index.find(pair)
                 except ShardIndexInvalid as error:
-                    yield self.spec.coords_of(self.coords, place), str(error)
+                    yield self.spec.coords_of(self.coords, pair), str(error)
 
 
 class ShardSurvey:
@@ -175,7 +175,7 @@ class ShardSurvey:
             bad += len(tally.bad)
             used += sum(nbytes for _, nbytes in tally.stored)
             if possible < spec.chunks:
-                beyond += outside(spec, shard, (place for place, _ in tally.stored), grid_shape)
+                beyond += outside(spec, shard, (pair for pair, _ in tally.stored), grid_shape)
         return SurveyedShard(
             level,
             shard,
@@ -201,7 +201,7 @@ class ShardSurvey:
         possible = spec.count_within(shard, grid_shape)
         outside = 0
         if possible < spec.chunks:
-            outside = sum(not in_grid(spec.coords_of(shard, place), grid_shape) for place, _ in index.stored())
+            outside = sum(not in_grid(spec.coords_of(shard, pair), grid_shape) for pair, _ in index.stored())
         return SurveyedShard(
             level,
             shard,

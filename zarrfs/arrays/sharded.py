@@ -19,7 +19,7 @@ from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written, new_gene
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex, Tally, not_at_once
-from zarrfs.arrays.shard_changes import UNSEEN, ShardReplaced, assembled, made_anew, within
+from zarrfs.arrays.shard_changes import UNSEEN, ShardReplaced, assembled, reapplied, within
 from zarrfs.arrays.shard_index_cache import KnownShard, ShardIndexCache, ShardKey
 from zarrfs.arrays.shard_index_reader import TRIES, ShardIndexReader, restless
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid
@@ -70,15 +70,15 @@ class ShardedChunks(ChunkStore):
         return self._parent.unit(self.spec.shard_of(coords))
 
     async def get_with_stat(self, coords: Coords, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        shard, place = self.spec.shard_of(coords), self.spec.pair_of(coords)
+        shard, index = self.spec.shard_of(coords), self.spec.pair_of(coords)
         known = self._indexes.get(self._key(shard))
         fresh = False
         for _ in range(TRIES):
             try:
                 if known is not None:
-                    known = await self._reader.located(shard, known, [place])
-                stat = known.stat_of(place) if known is not None else None
-                found = known.find(place) if known is not None else None
+                    known = await self._reader.located(shard, known, [index])
+                stat = known.stat_of(index) if known is not None else None
+                found = known.find(index) if known is not None else None
                 if known is None or stat is None or found is None:
                     if fresh:
                         return None
@@ -92,16 +92,16 @@ class ShardedChunks(ChunkStore):
         raise restless(self._parent, shard)
 
     async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
-        shard, place = self.spec.shard_of(coords), self.spec.pair_of(coords)
+        shard, index = self.spec.shard_of(coords), self.spec.pair_of(coords)
         known = self._indexes.get(self._key(shard))
         for _ in range(TRIES):
             try:
-                known = await self._reader.located(shard, known, [place]) if known is not None else None
-                if known is None or (stat := known.stat_of(place)) is None or stat.generation != generation:
+                known = await self._reader.located(shard, known, [index]) if known is not None else None
+                if known is None or (stat := known.stat_of(index)) is None or stat.generation != generation:
                     # The cached entry may belong to an older shard.
                     known = await self.shard(shard)
-                    known = await self._reader.located(shard, known, [place]) if known is not None else None
-                    stat = known.stat_of(place) if known is not None else None
+                    known = await self._reader.located(shard, known, [index]) if known is not None else None
+                    stat = known.stat_of(index) if known is not None else None
             except GenerationMismatch:
                 known = None
                 continue
@@ -109,7 +109,7 @@ class ShardedChunks(ChunkStore):
                 raise GenerationMismatch(
                     f"chunk {coords} of {self.keys(coords)[0]!r} was changed concurrently", key=self.keys(coords)[0]
                 )
-            found = known.find(place)
+            found = known.find(index)
             assert found is not None
             try:
                 return await self._parent.get_parts(shard, [within(found, each) for each in byte_ranges], known.stat.generation)
@@ -157,13 +157,13 @@ class ShardedChunks(ChunkStore):
         return values
 
     async def stat(self, coords: Coords) -> KeyStat | None:
-        shard, place = self.spec.shard_of(coords), self.spec.pair_of(coords)
+        shard, index = self.spec.shard_of(coords), self.spec.pair_of(coords)
         for _ in range(TRIES):
             known = await self.shard(shard)
             if known is None:
                 return None
             try:
-                return (await self._reader.located(shard, known, [place])).stat_of(place)
+                return (await self._reader.located(shard, known, [index])).stat_of(index)
             except GenerationMismatch:
                 continue
         raise restless(self._parent, shard)
@@ -215,8 +215,8 @@ class ShardedChunks(ChunkStore):
             if await self._changes_nothing(shard, group):
                 continue
             before[shard], pieces = await self._staying(shard, group)
-            group = groups[shard] = await made_anew(self._parent, shard, group, before[shard])
-            pieces |= {place: written.data for place, written in group.items() if written.data is not None}
+            group = groups[shard] = await reapplied(self._parent, shard, group, before[shard])
+            pieces |= {index: written.data for index, written in group.items() if written.data is not None}
             data = None
             if pieces:
                 nbytes = sum(map(len, pieces.values()))
@@ -252,8 +252,8 @@ class ShardedChunks(ChunkStore):
         Nothing is read if no chunk stays. Raises `ShardIndexInvalid` for an unreadable index: replacing the shard would lose its chunks.
         """
         if len(group) >= self.spec.count_within(shard, self._grid_shape) and all(
-            in_grid(self.spec.coords_of(shard, place), self._grid_shape) and written.merge is None and written.expected is None
-            for place, written in group.items()
+            in_grid(self.spec.coords_of(shard, index), self._grid_shape) and written.merge is None and written.expected is None
+            for index, written in group.items()
         ):
             return UNSEEN, {}
         for _ in range(TRIES):
@@ -263,9 +263,9 @@ class ShardedChunks(ChunkStore):
             if isinstance(known.index, ShardIndexInvalid):
                 raise known.index
             assert isinstance(known.index, ShardIndex)
-            stay = [place for place in known.index.stored_pairs() if place not in group]
+            stay = [index for index in known.index.stored_pairs() if index not in group]
             # Chunks that share their bytes continue to share them.
-            ranges = dict.fromkeys(found for place in stay if (found := known.find(place)) is not None)
+            ranges = dict.fromkeys(found for index in stay if (found := known.find(index)) is not None)
             if not ranges:
                 return known, {}
             try:
@@ -273,7 +273,7 @@ class ShardedChunks(ChunkStore):
             except GenerationMismatch:
                 continue
             by_range = dict(zip(ranges, values, strict=True))
-            return known, {place: by_range[found] for place in stay if (found := known.find(place)) is not None}
+            return known, {index: by_range[found] for index in stay if (found := known.find(index)) is not None}
         raise restless(self._parent, shard)
 
     def _remember(
@@ -290,7 +290,7 @@ class ShardedChunks(ChunkStore):
             self._indexes.discard(self._key(shard))
             return
         changed = dict(before.changed) if before is not None else {}
-        changed |= {place: (each.generation, each.mtime_ns) for place, each in group.items()}
+        changed |= {pair: (each.generation, each.mtime_ns) for pair, each in group.items()}
         stat = KeyStat(len(written.data), written.mtime_ns, generation)
         index = self._reader.checked(pairs, stat.size)
         known = KnownShard(stat, index, before.before if before is not None else (generation, written.mtime_ns), changed)
@@ -338,36 +338,36 @@ class ShardedChunks(ChunkStore):
                     yield each, known
 
     async def _stamped(
-        self, shard: Coords, places: Sequence[int], byte_range: ByteRange
+        self, shard: Coords, indices: Sequence[int], byte_range: ByteRange
     ) -> list[tuple[Buffer, Generation] | ChunkError | None]:
         """Return the same part of chunks of one shard, and their generations."""
         for _ in range(TRIES):
             try:
                 known = await self.shard(shard)
                 if known is None:
-                    return [None] * len(places)
-                known = await self._reader.located(shard, known, places)
-                found = {place: pair for place in places if (pair := known.find(place)) is not None}
+                    return [None] * len(indices)
+                known = await self._reader.located(shard, known, indices)
+                found = {index: pair for index in indices if (pair := known.find(index)) is not None}
                 ranges = [within(pair, byte_range) for pair in found.values()]
                 parts = await self._parent.get_parts(shard, ranges, known.stat.generation) if ranges else []
             except GenerationMismatch:
                 continue
             except ChunkError as error:
-                return [error] * len(places)
+                return [error] * len(indices)
             values = dict(zip(found, parts, strict=True))
-            stats = {place: known.stat_of(place) for place in found}
-            return [(values[place], stat.generation) if (stat := stats.get(place)) is not None else None for place in places]
+            stats = {index: known.stat_of(index) for index in found}
+            return [(values[index], stat.generation) if (stat := stats.get(index)) is not None else None for index in indices]
         raise restless(self._parent, shard)
 
-    async def _values(self, shard: Coords, places: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
+    async def _values(self, shard: Coords, wanted: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
         """Return parts of chunks of one shard."""
         try:
-            return await self._values_of(shard, places)
+            return await self._values_of(shard, wanted)
         except ChunkError as error:
             # The shard is itself a chunk of a larger shard, whose index does not locate it.
-            return [error] * len(places)
+            return [error] * len(wanted)
 
-    async def _values_of(self, shard: Coords, places: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
+    async def _values_of(self, shard: Coords, wanted: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
         known = self._indexes.get(self._key(shard))
         for _ in range(TRIES):
             fresh = known is None
@@ -375,24 +375,24 @@ class ShardedChunks(ChunkStore):
                 # Read without a stat: a key that is no value (a link in a folder) is an error for readers, not a missing chunk.
                 known = await self._indexes.of(self._key(shard), None, lambda: self._reader.read(shard))
             if known is None:
-                return [None] * len(places)
+                return [None] * len(wanted)
             try:
-                known = await self._reader.located(shard, known, [place for place, _ in places])
+                known = await self._reader.located(shard, known, [index for index, _ in wanted])
             except GenerationMismatch:
                 self._indexes.discard(self._key(shard))
                 known = None
                 continue
-            values: list[Buffer | ChunkError | None] = [None] * len(places)
+            values: list[Buffer | ChunkError | None] = [None] * len(wanted)
             ranges: dict[int, ByteRange] = {}
-            for number, (place, byte_range) in enumerate(places):
+            for number, (index, byte_range) in enumerate(wanted):
                 try:
-                    found = known.find(place)
+                    found = known.find(index)
                 except ShardIndexInvalid as error:
                     values[number] = error
                 else:
                     if found is not None:
                         ranges[number] = within(found, byte_range)
-            if not fresh and len(ranges) < len(places):
+            if not fresh and len(ranges) < len(wanted):
                 # Reads of other chunks do not reveal that a chunk is now present or readable.
                 now = await self._parent.stat(shard)
                 if now is None or now.generation != known.stat.generation:
@@ -433,10 +433,10 @@ class ShardedChunks(ChunkStore):
     def _chunks_of(
         self, shard: Coords, known: KnownShard, stored: Iterable[tuple[int, int]], outside: bool
     ) -> Iterator[StoredChunk]:
-        for place, nbytes in stored:
-            coords = self.spec.coords_of(shard, place)
+        for index, nbytes in stored:
+            coords = self.spec.coords_of(shard, index)
             if outside or in_grid(coords, self._grid_shape):
-                yield coords, nbytes, known.changed.get(place, known.before)[1]
+                yield coords, nbytes, known.changed.get(index, known.before)[1]
 
 
 def levels(chunks: ChunkStore) -> tuple[ShardedChunks, ...]:

@@ -113,7 +113,7 @@ class WriteBack:
         """Return the written elements of a chunk, as a merge into the stored one."""
 
         def written() -> Mask:
-            mask = chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
+            mask = chunk.run.mask(chunk.number, 0, chunk.run.size).reshape(chunk.inside)
             return mask.T if self._fortran else mask
 
         return ElementMerge(self._array, coords, chunk.elements, written, sparse=True)
@@ -212,7 +212,7 @@ class WriteBack:
         # No task writes to them meanwhile: a thread may read the masks.
         await self._read_under(await threads.cpu(nbytes, lambda: [self._missing(coords, chunk) for coords, chunk in todo]))
         for _, chunk in todo:
-            chunk.run.wrote(chunk.place, 1, 0, chunk.run.size)
+            chunk.run.wrote(chunk.number, 1, 0, chunk.run.size)
 
     async def _read_under(self, wanted: Sequence[ChunkPart]) -> None:
         """Read some chunks as stored, without their dirty elements."""
@@ -228,7 +228,7 @@ class WriteBack:
 
     def _missing(self, coords: Coords, chunk: DirtyChunk) -> ChunkPart:
         """Return the unwritten elements of a chunk."""
-        missing = chunk.run.mask(chunk.place, 0, chunk.run.size).reshape(chunk.inside)
+        missing = chunk.run.mask(chunk.number, 0, chunk.run.size).reshape(chunk.inside)
         np.logical_not(missing, out=missing)
         inside = tuple(map(slice, self._inside(chunk)))
         return ChunkPart(coords, part(chunk.elements, inside), inside, missing.T if self._fortran else missing)

@@ -76,7 +76,7 @@ class ArrayWriter:
         metadata = array.metadata
         self.array = array
         self._reader = reader
-        self._position = reader.opened() if reader is not None else None
+        self._position = reader.new_position() if reader is not None else None
         self._dirty = DirtyChunks(budget, directory)
         self._budget = budget
         self._start_soon = start_soon
@@ -120,15 +120,15 @@ class ArrayWriter:
         if changed is not None:
             begin = offset % self._itemsize
             each = of_elements(changed, begin, self._itemsize)
-            places = np.flatnonzero(each)
-            if not len(places):
+            indices = np.flatnonzero(each)
+            if not len(indices):
                 return
             # From the first changed element to the last one.
-            low, high = int(places[0]), int(places[-1]) + 1
+            low, high = int(indices[0]), int(indices[-1]) + 1
             skipped = max(0, low * self._itemsize - begin)
             data = memoryview(data)[skipped : high * self._itemsize - begin]
             offset += skipped
-            which = None if len(places) == high - low else each[low:high]
+            which = None if len(indices) == high - low else each[low:high]
         first, stop = offset // self._itemsize, -(-(offset + len(data)) // self._itemsize)
         if offset % self._itemsize or (offset + len(data)) % self._itemsize:
             # Partial elements at the ends: their other bytes come from the present value.
@@ -157,7 +157,7 @@ class ArrayWriter:
         while True:
             before = [self._dirty.get(projection.coords) for _, projection in pieces]
             whole = all(
-                chunk is not None and chunk.run.covers(chunk.place, *_span(projection.chunk_selection, chunk.inside))
+                chunk is not None and chunk.run.covers(chunk.number, *_span(projection.chunk_selection, chunk.inside))
                 for chunk, (_, projection) in zip(before, pieces, strict=True)
             )
             out = np.empty(stop - first, self._order.dtype) if whole else await self._base(first, stop, pieces)
@@ -166,9 +166,9 @@ class ArrayWriter:
             # A chunk was stored or became dirty meanwhile: the result mixes two states.
         for chunk, (box, projection) in zip(before, pieces, strict=True):
             if chunk is not None:
-                place = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
-                written = chunk.run.mask(chunk.place, *_span(projection.chunk_selection, chunk.inside)).reshape(place.shape)
-                place[written] = part(self._view(chunk.elements), projection.chunk_selection)[written]
+                target = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
+                written = chunk.run.mask(chunk.number, *_span(projection.chunk_selection, chunk.inside)).reshape(target.shape)
+                target[written] = part(self._view(chunk.elements), projection.chunk_selection)[written]
         begin = offset - first * self._itemsize
         return out.view(np.uint8).data[begin : begin + size]
 
@@ -253,18 +253,18 @@ class ArrayWriter:
         """Write the elements of a run of chunks."""
         done = 0
         while done < run.count:
-            there, place = await self._writable(self._along(run.coords, done)) or await self._add(self._neighbours(run, done))
-            count = there.reach(place, run.count - done, self._storing)
+            there, index = await self._writable(self._along(run.coords, done)) or await self._add(self._neighbours(run, done))
+            count = there.reach(index, run.count - done, self._storing)
             if run.count == 1:
-                part(self._view(there.memory[place, ...]), run.chunk_selection)[...] = source
+                part(self._view(there.memory[index, ...]), run.chunk_selection)[...] = source
             else:
                 length = source.shape[-1] // run.count
                 piece = source[..., done * length : (done + count) * length]
                 if count == 1:
-                    self._view(there.memory[place, ...])[run.chunk_selection] = piece
+                    self._view(there.memory[index, ...])[run.chunk_selection] = piece
                 else:
-                    self._views(there.memory[place : place + count])[(slice(None), *run.chunk_selection)] = _in_parts(piece, count)
-            completed = there.wrote(place, count, *_span(run.chunk_selection, there.form.inside))
+                    self._views(there.memory[index : index + count])[(slice(None), *run.chunk_selection)] = _in_parts(piece, count)
+            completed = there.wrote(index, count, *_span(run.chunk_selection, there.form.inside))
             if completed and self._start_soon is not None:
                 self._ready.extend(unit.coords for unit in completed)
             done += count
@@ -273,19 +273,19 @@ class ArrayWriter:
         """Write those elements of a run of chunks that ``where`` selects; chunks without any do not become dirty."""
         length = source.shape[-1] // run.count if run.count > 1 else 0
         for number in range(run.count):
-            place = (..., slice(number * length, (number + 1) * length)) if run.count > 1 else (...,)
-            which = where[place]
+            selection = (..., slice(number * length, (number + 1) * length)) if run.count > 1 else (...,)
+            which = where[selection]
             if not which.any():
                 continue
             one = ChunkRun((*run.coords[:-1], run.coords[-1] + number) if number else run.coords, 1, run.chunk_selection, ())
             if which.all():
-                await self._write(one, source[place])
+                await self._write(one, source[selection])
                 continue
             coords = self._along(one.coords, 0)
             there = await self._writable(coords) or await self._add([coords])
-            put(part(self._view(there.elements), run.chunk_selection), source[place], which)
+            put(part(self._view(there.elements), run.chunk_selection), source[selection], which)
             start, _ = _span(run.chunk_selection, there.inside)
-            completed = there.run.wrote_some(there.place, start, np.ascontiguousarray(which).reshape(-1))
+            completed = there.run.wrote_some(there.number, start, np.ascontiguousarray(which).reshape(-1))
             if completed and self._start_soon is not None:
                 self._ready.extend(unit.coords for unit in completed)
 
@@ -377,8 +377,8 @@ class ArrayWriter:
             if coords in self._storage.stored or coords in self._storage.as_fill:
                 elements = self._view(await self._storage.stored_chunk(coords))
                 for box, projection in group:
-                    place = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
-                    place[...] = part(elements, projection.chunk_selection)
+                    target = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
+                    target[...] = part(elements, projection.chunk_selection)
         return out
 
 

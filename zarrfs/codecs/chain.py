@@ -28,7 +28,7 @@ from zarrfs import threads
 from zarrfs.codecs import lookup, scratch
 from zarrfs.codecs.base import Array, ArrayArrayCodec, ArrayBytesCodec, Buffer, BytesBytesCodec, BytesStep, ChunkSpec
 from zarrfs.codecs.numpy_filter import FilterOnBytes, NumpyFilter
-from zarrfs.codecs.streams import Made
+from zarrfs.codecs.streams import Output
 from zarrfs.codecs.vlen import ObjectCodec, is_much
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, NotRepresentable, TooLarge
 from zarrfs.memory import copying, spill
@@ -222,9 +222,9 @@ class CodecChain:
         sizes = self._sizes(shape)
         data: Buffer
         if isinstance(self._serializer, ObjectCodec) and not self._array_codecs:
-            made = Made(self._serializer.codec_name, sizes.limits[0], kind=ChunkEncodeError)
-            self._serializer.put(elements, shape, made)
-            data = made.whole()
+            output = Output(self._serializer.codec_name, sizes.limits[0], kind=ChunkEncodeError)
+            self._serializer.put(elements, shape, output)
+            data = output.whole()
         else:
             match self._array_codecs:
                 case (NumpyFilter() as codec,):
@@ -367,5 +367,5 @@ def _with_serializer(specs: Sequence[CodecSpec]) -> tuple[CodecSpec | None, ...]
     kinds = [lookup.class_of(spec) for spec in specs]
     if any(issubclass(kind, ArrayBytesCodec) for kind in kinds):
         return tuple(specs)
-    place = next((index for index, kind in enumerate(kinds) if issubclass(kind, BytesBytesCodec)), len(specs))
-    return (*specs[:place], None, *specs[place:])
+    position = next((index for index, kind in enumerate(kinds) if issubclass(kind, BytesBytesCodec)), len(specs))
+    return (*specs[:position], None, *specs[position:])

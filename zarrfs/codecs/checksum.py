@@ -33,8 +33,8 @@ class Checksum(BytesBytesCodec):
             encoded = spill.buffer(view.nbytes + _WIDTH)
             start = _WIDTH if self.at_start else 0
             encoded[start : start + view.nbytes] = view
-            place = 0 if self.at_start else view.nbytes
-            encoded[place : place + _WIDTH] = checksum
+            offset = 0 if self.at_start else view.nbytes
+            encoded[offset : offset + _WIDTH] = checksum
             return encoded
         return b"".join((checksum, view) if self.at_start else (view, checksum))
 

@@ -20,7 +20,7 @@ from zarrfs.codecs.base import Buffer, ChunkSpec
 from zarrfs.codecs.configuration import boolean, choice, only, short
 from zarrfs.codecs.json_elements import elements_of, put_elements
 from zarrfs.codecs.object_text import MAX_VALUES, ObjectTextCodec, packed, unpacked
-from zarrfs.codecs.streams import Made
+from zarrfs.codecs.streams import Output
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, TooLarge
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -94,8 +94,8 @@ class Json2(ObjectTextCodec):
         _check_values(view)
         return elements_of(view, self.text, json.JSONDecoder(strict=self.strict), spec.size)
 
-    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
-        put_elements(elements, shape, made, self._dumped, self.separators[0])
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], output: Output) -> None:
+        put_elements(elements, shape, output, self._dumped, self.separators[0])
 
     def _dumped(self, value: Any) -> bytes:
         try:

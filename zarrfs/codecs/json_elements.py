@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from zarrfs.codecs.streams import Made
+from zarrfs.codecs.streams import Output
 from zarrfs.codecs.vlen import ALONE_NBYTES, TEXT_TO_MEMORY
 from zarrfs.errors import ChunkDecodeError, TooLarge
 
@@ -47,7 +47,7 @@ def elements_of(data: memoryview, encoding: str, decoder: json.JSONDecoder, size
 
 
 def put_elements(
-    elements: Iterable[Any], shape: tuple[int, ...], made: Made, dumped: Callable[[Any], bytes], separator: str
+    elements: Iterable[Any], shape: tuple[int, ...], output: Output, dumped: Callable[[Any], bytes], separator: str
 ) -> None:
     """Write the text of a list of ``elements`` of a chunk of ``shape``, followed by their type and the shape."""
     comma = separator.encode()
@@ -56,17 +56,17 @@ def put_elements(
     def row(lengths: tuple[int, ...]) -> None:
         if len(lengths) > 1:
             for index in range(lengths[0]):
-                made.add((comma if index else b"") + b"[")
+                output.add((comma if index else b"") + b"[")
                 row(lengths[1:])
-                made.add(b"]")
+                output.add(b"]")
             return
         for start in range(0, lengths[0], _BATCH):
             batch = list(itertools.islice(values, min(_BATCH, lengths[0] - start)))
-            made.add((comma if start else b"") + dumped(batch)[1:-1])
+            output.add((comma if start else b"") + dumped(batch)[1:-1])
 
-    made.add(b"[")
+    output.add(b"[")
     row(shape or (1,))
-    made.add(comma + dumped("|O") + comma + dumped(list(shape)) + b"]")
+    output.add(comma + dumped("|O") + comma + dumped(list(shape)) + b"]")
 
 
 def _row(window: _Window, shape: tuple[int, ...]) -> Iterator[Any]:

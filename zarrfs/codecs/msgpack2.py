@@ -20,7 +20,7 @@ import msgpack
 from zarrfs.codecs.base import Buffer, ChunkSpec
 from zarrfs.codecs.configuration import boolean, only, short
 from zarrfs.codecs.object_text import MAX_VALUES, ObjectTextCodec, packed, unpacked
-from zarrfs.codecs.streams import Made
+from zarrfs.codecs.streams import Output
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataUnsupported, TooLarge
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -102,21 +102,21 @@ class Msgpack2(ObjectTextCodec):
         except _LIBRARY_ERRORS as error:
             raise ChunkDecodeError(f"msgpack2: {str(error) or type(error).__name__}") from error
 
-    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], output: Output) -> None:
         packer = msgpack.Packer(use_bin_type=self.use_bin_type, use_single_float=self.use_single_float)
         values = iter(elements)
 
         def add(shape: tuple[int, ...], more: int) -> None:
-            made.add(packer.pack_array_header(shape[0] + more))
+            output.add(packer.pack_array_header(shape[0] + more))
             for _ in range(shape[0]):
                 if len(shape) > 1:
                     add(shape[1:], 0)
                 else:
-                    made.add(packer.pack(next(values)))
+                    output.add(packer.pack(next(values)))
 
         try:
             add(shape, 2)
-            made.add(packer.pack("|O") + packer.pack(list(shape)))
+            output.add(packer.pack("|O") + packer.pack(list(shape)))
         except _LIBRARY_ERRORS as error:
             raise ChunkEncodeError(f"msgpack2: {error}") from error
 

@@ -56,7 +56,7 @@ def decode_streams(
     """
     view = memoryview(data).cast("B")
     large = spill.is_large(limit) or spill.is_large(view.nbytes)
-    made = Made(codec, limit, out if large else None)
+    output = Output(codec, limit, out if large else None)
     start = 0
     step = _PIECE_NBYTES if large else view.nbytes
     most = _PIECE_NBYTES if large else limit + 1
@@ -66,19 +66,19 @@ def decode_streams(
             # Unused input comes first.
             feed = view[start : start + step] if stream.needs_input or not large else view[:0]
             if start == view.nbytes and stream.needs_input:
-                raise ChunkDecodeError(f"{codec}: data ends within the stream, after {made.nbytes} decoded bytes")
+                raise ChunkDecodeError(f"{codec}: data ends within the stream, after {output.nbytes} decoded bytes")
             # One byte more than the limit distinguishes a stream that is too long from one that ends here.
-            piece = stream.decompress(feed, min(most, limit + 1 - made.nbytes))
+            piece = stream.decompress(feed, min(most, limit + 1 - output.nbytes))
             if not piece and not feed.nbytes and not stream.eof:
-                raise ChunkDecodeError(f"{codec}: data ends within the stream, after {made.nbytes} decoded bytes")
+                raise ChunkDecodeError(f"{codec}: data ends within the stream, after {output.nbytes} decoded bytes")
             start += feed.nbytes
-            made.add(piece)
+            output.add(piece)
             if large:
                 threads.go_on()
         start -= len(stream.unused_data)
         step = _FOLLOWING_NBYTES
         if start == view.nbytes or not goes_on(view[start:]):
-            return made.whole()
+            return output.whole()
 
 
 class Compressor(Protocol):
@@ -94,15 +94,15 @@ class Compressor(Protocol):
 def encode_stream(codec: str, data: Buffer, limit: int, compressor: Compressor) -> Buffer:
     """Return ``data``, which is large, encoded piece by piece, to at most ``limit`` bytes."""
     view = memoryview(data).cast("B")
-    made = Made(codec, limit)
+    output = Output(codec, limit)
     for start in range(0, view.nbytes, _PIECE_NBYTES):
         threads.go_on()
-        made.add(compressor.compress(view[start : start + _PIECE_NBYTES]))
-    made.add(compressor.flush())
-    return made.whole()
+        output.add(compressor.compress(view[start : start + _PIECE_NBYTES]))
+    output.add(compressor.flush())
+    return output.whole()
 
 
-class Made:
+class Output:
     """Output of at most ``limit`` bytes under construction: pieces, then, once large, ``out`` or a buffer of its own."""
 
     def __init__(self, codec: str, limit: int, out: memoryview | None = None, kind: type[ChunkError] = ChunkDecodeError) -> None:

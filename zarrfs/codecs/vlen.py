@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zarrfs.codecs.base import BYTE, Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
-from zarrfs.codecs.streams import Made
+from zarrfs.codecs.streams import Output
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
 from zarrfs.memory import spill
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
@@ -69,19 +69,19 @@ def join(codec: str, items: Sequence[Buffer]) -> bytes:
     return b"".join(pieces)
 
 
-def put_items(items: Iterable[Buffer], count: int, made: Made) -> None:
+def put_items(items: Iterable[Buffer], count: int, output: Output) -> None:
     """Run `join` piece by piece."""
-    made.add(_NUMBER.pack(count))
+    output.add(_NUMBER.pack(count))
     pieces: list[Buffer] = []
     nbytes = 0
     for item in items:
         pieces += (_NUMBER.pack(len(item)), item)
         nbytes += len(item)
         if len(pieces) >= _PIECES or nbytes >= _PIECE_NBYTES:
-            made.add(b"".join(pieces))
+            output.add(b"".join(pieces))
             pieces.clear()
             nbytes = 0
-    made.add(b"".join(pieces))
+    output.add(b"".join(pieces))
 
 
 def is_much(count: int, nbytes: int) -> bool:
@@ -124,9 +124,9 @@ class ObjectCodec(ArrayBytesCodec):
         """
         return iter(self.decoded(data, spec.size))
 
-    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], output: Output) -> None:
         """Run `encoded` piece by piece. Raises `ChunkEncodeError`."""
-        made.add(self.encoded(list(elements), shape))
+        output.add(self.encoded(list(elements), shape))
 
     @abc.abstractmethod
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 
 from zarrfs.codecs.base import Buffer, ChunkSpec, Dtype
 from zarrfs.codecs.configuration import only, plain_dtype, short
-from zarrfs.codecs.streams import Made
+from zarrfs.codecs.streams import Output
 from zarrfs.codecs.vlen import ALONE_NBYTES, ObjectCodec, join, put_items, split
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, TooLarge
 from zarrfs.model.codec_spec import CodecSpec
@@ -57,8 +57,8 @@ class VlenArray(ObjectCodec):
                 raise TooLarge(f"vlen-array: an element of {item.nbytes} bytes exceeds the memory limit")
             yield self._numbers(item)
 
-    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
-        put_items(map(self._item, elements), math.prod(shape), made)
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], output: Output) -> None:
+        put_items(map(self._item, elements), math.prod(shape), output)
 
     def decoded(self, data: Buffer, size: int) -> list[Any]:
         return [self._numbers(item) for item in split("vlen-array", data, size)]

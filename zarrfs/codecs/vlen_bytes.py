@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from zarrfs.codecs.base import Buffer, ChunkSpec
 from zarrfs.codecs.configuration import only, short
-from zarrfs.codecs.streams import Made
+from zarrfs.codecs.streams import Output
 from zarrfs.codecs.vlen import ObjectCodec, join, put_items, split
 from zarrfs.errors import ChunkEncodeError
 from zarrfs.model.codec_spec import CodecSpec
@@ -46,8 +46,8 @@ class VlenBytes(ObjectCodec):
     def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
         return split("vlen-bytes", data, spec.size)
 
-    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
-        put_items(map(_checked, elements), math.prod(shape), made)
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], output: Output) -> None:
+        put_items(map(_checked, elements), math.prod(shape), output)
 
     def decoded(self, data: Buffer, size: int) -> list[Any]:
         return [bytes(item) for item in split("vlen-bytes", data, size)]

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 from zarrfs.codecs.base import Buffer, ChunkSpec
 from zarrfs.codecs.configuration import only, short
-from zarrfs.codecs.streams import Made
+from zarrfs.codecs.streams import Output
 from zarrfs.codecs.vlen import ObjectCodec, join, put_items, split
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.model.codec_spec import CodecSpec
@@ -72,8 +72,8 @@ class VlenUtf8(ObjectCodec):
         except UnicodeDecodeError as error:
             raise ChunkDecodeError(f"vlen-utf8: an element is not UTF-8: {error.reason}") from error
 
-    def put(self, elements: Iterable[Any], shape: tuple[int, ...], made: Made) -> None:
-        put_items(map(_bytes_of, elements), math.prod(shape), made)
+    def put(self, elements: Iterable[Any], shape: tuple[int, ...], output: Output) -> None:
+        put_items(map(_bytes_of, elements), math.prod(shape), output)
 
     def decoded(self, data: Buffer, size: int) -> list[Any]:
         try:

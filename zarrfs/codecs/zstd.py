@@ -26,7 +26,7 @@ from zarrfs import threads
 from zarrfs.codecs import scratch
 from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import boolean, integer, only
-from zarrfs.codecs.streams import Made, encode_stream
+from zarrfs.codecs.streams import Output, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
@@ -97,12 +97,12 @@ def _decode_unstated(view: memoryview, target: memoryview) -> memoryview:
 
 
 def _decode_in_pieces(view: memoryview, limit: int, out: memoryview | None) -> Buffer:
-    made = Made("zstd", limit, out)
+    output = Output("zstd", limit, out)
     reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
     while piece := reader.read(_PIECE_NBYTES):
         threads.go_on()
-        made.add(piece)
-    return made.whole()
+        output.add(piece)
+    return output.whole()
 
 
 def _content_size(view: memoryview) -> int | None:

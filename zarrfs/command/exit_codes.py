@@ -67,11 +67,11 @@ def ended(command: Callable[[], object], urls: Sequence[str]) -> int:
 def end(outcome: Outcome) -> int:
     """Print the message of an outcome, if any, and return its exit code."""
     if outcome.message:
-        say(outcome.message)
+        print_line(outcome.message)
     return outcome.exit_code
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line on stderr."""
     # A closed stderr, as of a daemon whose terminal is gone, is no reason to fail.
     with contextlib.suppress(OSError):

@@ -84,24 +84,24 @@ def others_who_decide(commands: Path) -> Path | None:
     Such users would choose what root runs.
     """
     command = (commands / "mount.zarrfs").resolve()
-    for place in (command, *command.parents):
-        status = place.stat()
+    for path in (command, *command.parents):
+        status = path.stat()
         shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
         if status.st_uid != 0 or shared:
-            return place
+            return path
     return None
 
 
 def commands() -> Path:
     """Return the folder with the commands of the running package. Raises `ZarrfsError` if there is none."""
     wanted = sorted({"zarrfs", *LINKS.values()})
-    places = [Path(sysconfig.get_path("scripts")), Path(os.path.abspath(sys.argv[0])).parent]
-    for place in places:
+    folders = [Path(sysconfig.get_path("scripts")), Path(os.path.abspath(sys.argv[0])).parent]
+    for folder in folders:
         # Never the links themselves, which may lie beside a zarrfs in /usr/sbin.
-        if all(os.access(place / name, os.X_OK) for name in wanted) and not os.path.samefile(place, FOLDER):
-            return place
+        if all(os.access(folder / name, os.X_OK) for name in wanted) and not os.path.samefile(folder, FOLDER):
+            return folder
     raise ZarrfsError(
-        f"{', '.join(wanted)}: not all in {' or '.join(dict.fromkeys(map(str, places)))}: install the package "
+        f"{', '.join(wanted)}: not all in {' or '.join(dict.fromkeys(map(str, folders)))}: install the package "
         "(`pip install zarrfs`), and run its zarrfs"
     )
 

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from zarrfs import __version__
-from zarrfs.command.exit_codes import EXIT_CODES, INTERRUPTED, end, ended, log_cause, outcome_of, say
+from zarrfs.command.exit_codes import EXIT_CODES, INTERRUPTED, end, ended, log_cause, outcome_of, print_line
 from zarrfs.errors import UsageError
 from zarrfs.options.config import MountConfig, mountpoint_of, options, resolve
 from zarrfs.printable import printable
@@ -200,8 +200,8 @@ def umount(
     """
     from zarrfs.lifecycle import unmounting
 
-    place = mountpoint_of(config_file) if mountpoint is None else mountpoint
-    return end(unmounting.unmount(place, lazy=lazy, say=say))
+    path = mountpoint_of(config_file) if mountpoint is None else mountpoint
+    return end(unmounting.unmount(path, lazy=lazy, print_line=print_line))
 
 
 @app.command()
@@ -238,7 +238,7 @@ def info(
     async def described() -> dict[str, Any]:
         with progress.Bar() as bar:
             # Only for a node named by the caller: a shard index costs one request.
-            return await describe(config, node or "/", indexes=node is not None, told=bar.show)
+            return await describe(config, node or "/", indexes=node is not None, on_progress=bar.show)
 
     description = interrupts.run(described)
     if as_json:
@@ -310,8 +310,8 @@ def install(what: _What, dry_run: _DryRun = False) -> int:
     from zarrfs.command import install as installing
 
     commands = installing.commands()
-    if (place := installing.others_who_decide(commands)) is not None:
-        say(f"warning: {place}: writable by users other than root: they can change what root runs at a mount")
+    if (writable := installing.others_who_decide(commands)) is not None:
+        print_line(f"warning: {writable}: writable by users other than root: they can change what root runs at a mount")
     return _do(installing.to_install(commands), dry_run, f"{commands / 'zarrfs'} install {what}")
 
 
@@ -347,7 +347,7 @@ def _mount(config: MountConfig) -> int:
 
     store, mountpoint = located(config.store, config.mountpoint)
     config = dataclasses.replace(config, store=store, mountpoint=mountpoint)
-    check_before(config, local_path(config.store), say)
+    check_before(config, local_path(config.store), print_line)
     if config.foreground:
         return serve(config)
     outcome, _ = background.start(config)

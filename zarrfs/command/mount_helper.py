@@ -65,7 +65,7 @@ def run(program: str, arguments: Sequence[str]) -> int:
         print(f"{program} of zarrfs {__version__}: the helper of {program.partition('.')[0]}(8)\n  {_USAGE[program]}")
         return 0
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         print(f"{program}: {printable_lines(line)}", file=sys.stderr, flush=True)
 
     # URLs whose secrets error messages must not show.
@@ -74,11 +74,11 @@ def run(program: str, arguments: Sequence[str]) -> int:
         call = Call.of(program, arguments)
         if call.namespace is not None:
             return _in_namespace(call, call.namespace)
-        return _mount(call, say, urls) if program == _MOUNT else _umount(call, say)
+        return _mount(call, print_line, urls) if program == _MOUNT else _umount(call, print_line)
     except (KeyboardInterrupt, Interrupted):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 (each has its exit code)
-        say(outcome_of(error, urls).message)
+        print_line(outcome_of(error, urls).message)
         match error:
             case UsageError():
                 return INCORRECT_INVOCATION
@@ -94,12 +94,12 @@ def run(program: str, arguments: Sequence[str]) -> int:
 class Call:
     """Arguments of a helper.
 
-    ``words``: STORE and DIR, or DIR; ``flags``: the letters; ``options``: the argument of each -o; ``namespace``: the mount namespace, as
-    a file or the number of a process in it.
+    ``operands``: STORE and DIR, or DIR; ``flags``: the letters; ``options``: the argument of each -o; ``namespace``: the mount namespace,
+    as a file or the number of a process in it.
     """
 
     program: str
-    words: tuple[str, ...]
+    operands: tuple[str, ...]
     flags: frozenset[str] = frozenset()
     options: tuple[str, ...] = ()
     namespace: str | None = None
@@ -107,7 +107,7 @@ class Call:
     @classmethod
     def of(cls, program: str, arguments: Sequence[str]) -> Self:
         """Parse ``arguments``, in any order. Raises `UsageError`."""
-        words: list[str] = []
+        operands: list[str] = []
         flags: set[str] = set()
         values: dict[str, list[str]] = {letter: [] for letter in "Not"}
         # Not getopt: with POSIXLY_CORRECT it takes everything after STORE for words.
@@ -115,10 +115,10 @@ class Call:
         while rest:
             argument = rest.pop(0)
             if argument == "--":
-                words += rest
+                operands += rest
                 break
             if not argument.startswith("-") or argument == "-":
-                words.append(argument)
+                operands.append(argument)
                 continue
             letters = argument[1:]
             while letters:
@@ -133,13 +133,13 @@ class Call:
                 else:
                     raise _malformed(program, f"{argument}: unknown argument")
         expected = 2 if program == _MOUNT else 1
-        if len(words) != expected or not all(words):
-            raise _malformed(program, f"expected {expected} arguments, got {len(words)}" if all(words) else "empty argument")
+        if len(operands) != expected or not all(operands):
+            raise _malformed(program, f"expected {expected} arguments, got {len(operands)}" if all(operands) else "empty argument")
         for fstype in values["t"]:
             if fstype not in TYPES:
                 raise _malformed(program, f"-t {fstype}: unknown type, expected {' or '.join(TYPES)}")
         options = [*values["o"], *(word for letter, word in (("r", "ro"), ("w", "rw")) if letter in flags and program == _MOUNT)]
-        return cls(program, tuple(words), frozenset(flags), tuple(options), values["N"][-1] if values["N"] else None)
+        return cls(program, tuple(operands), frozenset(flags), tuple(options), values["N"][-1] if values["N"] else None)
 
 
 def _malformed(program: str, what: str) -> UsageError:
@@ -147,12 +147,12 @@ def _malformed(program: str, what: str) -> UsageError:
     return UsageError(f"{what}; usage: {_USAGE[program]}")
 
 
-def configuration(call: Call, say: Callable[[str], None]) -> MountConfig:
-    """Return the configuration of a call of `mount.zarrfs`. Raises `UsageError`; with ``-s``, ``say`` prints unknown options instead."""
-    spec, folder = call.words
+def configuration(call: Call, print_line: Callable[[str], None]) -> MountConfig:
+    """Return the configuration of a call of `mount.zarrfs`. Raises `UsageError`; with ``-s``, unknown options are printed instead."""
+    spec, folder = call.operands
     # fstab is readable by everyone: a store whose URL contains secrets is named in the file of `-o config=`.
     store = None if spec == NO_STORE else _absolute(spec)
-    sloppily = (lambda name: say(f"-o {name}: unknown option, ignored")) if "s" in call.flags else None
+    sloppily = (lambda name: print_line(f"-o {name}: unknown option, ignored")) if "s" in call.flags else None
     config = resolve(store, os.path.abspath(folder), mount_options=[join_mount_options(_asked(call.options))], unknown=sloppily)
     if config.foreground:
         raise UsageError("foreground: not possible with mount(8), which returns once the mount is usable: use `zarrfs mount -f`")
@@ -182,24 +182,24 @@ def _asked(arguments: Sequence[str]) -> list[str]:
     return ["ro", *kept] if access[-1:] == ["ro"] else kept
 
 
-def _mount(call: Call, say: Callable[[str], None], urls: list[str]) -> int:
+def _mount(call: Call, print_line: Callable[[str], None], urls: list[str]) -> int:
     """Mount as `mount.zarrfs`, return the exit code, and add the store's URL to ``urls``."""
     from zarrfs.lifecycle import background, mountpoint
     from zarrfs.stores.urls import local_path
 
-    config = configuration(call, say)
+    config = configuration(call, print_line)
     urls.append(config.store)
     verbose, fake = "v" in call.flags, "f" in call.flags
     what = f"{public_url(config.source)} on {config.mountpoint}"
     if verbose:
-        say(f"{'would mount' if fake else 'mounting'} {what}{_chosen(config)}")
-    mountpoint.check(config, local_path(config.store), say)
+        print_line(f"{'would mount' if fake else 'mounting'} {what}{_chosen(config)}")
+    mountpoint.check(config, local_path(config.store), print_line)
     if fake:
         _open(config)
         return 0
     outcome, _ = background.start(config)
     if outcome.message or verbose:
-        say(outcome.message or f"mounted {what}")
+        print_line(outcome.message or f"mounted {what}")
     return FAILURE if outcome.exit_code else 0
 
 
@@ -226,13 +226,13 @@ def _chosen(config: MountConfig) -> str:
     return "".join(f", {name}={value}" for name, value in chosen.items())
 
 
-def _umount(call: Call, say: Callable[[str], None]) -> int:
+def _umount(call: Call, print_line: Callable[[str], None]) -> int:
     from zarrfs.lifecycle import unmounting
 
-    (folder,) = call.words
-    outcome = unmounting.unmount(os.path.abspath(folder), lazy="l" in call.flags, say=say)
+    (folder,) = call.operands
+    outcome = unmounting.unmount(os.path.abspath(folder), lazy="l" in call.flags, print_line=print_line)
     if outcome.message or "v" in call.flags:
-        say(outcome.message or f"{folder} unmounted")
+        print_line(outcome.message or f"{folder} unmounted")
     return FAILURE if outcome.exit_code else 0
 
 
@@ -250,11 +250,11 @@ def _in_namespace(call: Call, namespace: str) -> int:
     except OSError as error:
         raise UsageError(f"-N {namespace}: {error.strerror}") from error
     # A process in another namespace starts in the root folder.
-    *specs, folder = call.words
-    words = [*map(_from_anywhere, specs), os.path.abspath(folder)]
+    *specs, folder = call.operands
+    operands = [*map(_from_anywhere, specs), os.path.abspath(folder)]
     flags = [f"-{flag}" for flag in sorted(call.flags)]
     options = [word for option in call.options for word in ("-o", option)]
-    again = [sys.executable, "-P", "-m", "zarrfs.command.mount_helper", call.program, *flags, *options, "--", *words]
+    again = [sys.executable, "-P", "-m", "zarrfs.command.mount_helper", call.program, *flags, *options, "--", *operands]
     code = subprocess.run([nsenter, f"--mount={file}", "--", *again], check=False).returncode
     # Other codes are nsenter's own: no such namespace, or no Python in it.
     return code if code in (0, INCORRECT_INVOCATION, SYSTEM_ERROR, INTERNAL_BUG, INTERRUPTED, FAILURE) else FAILURE

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from zarrfs.command.exit_codes import cause, log_cause, outcome_of, say
+from zarrfs.command.exit_codes import cause, log_cause, outcome_of, print_line
 from zarrfs.errors import ZarrfsError
 from zarrfs.lifecycle.parent import Parent
 from zarrfs.options.config import MountConfig
@@ -30,7 +30,7 @@ def serve(config: MountConfig, parent: Parent | None = None) -> int:
 
         # In the background a service manager waits for another process, which notifies it.
         manager = systemd.service_manager() if parent is None else systemd.NOBODY
-        return trio.run(serve.serve, config, ready, say if parent is None else log.info, EVERY, manager)
+        return trio.run(serve.serve, config, ready, print_line if parent is None else log.info, EVERY, manager)
     except Exception as error:
         outcome = outcome_of(error, [config.store])
         if parent is None:

@@ -25,16 +25,16 @@ UNUSED_SECONDS = 10.0
 class Detached:
     """Watches the mount with this ``device`` number.
 
-    ``in_use()``: True if something of it is open; ``asked()``: number of requests so far; ``say``: reports a state.
+    ``in_use()``: True if something of it is open; ``asked()``: number of requests so far; ``announce``: reports a state.
     """
 
     def __init__(
-        self, device: str, *, in_use: Callable[[], bool], asked: Callable[[], int], say: Callable[[str], Awaitable[None]]
+        self, device: str, *, in_use: Callable[[], bool], asked: Callable[[], int], announce: Callable[[str], Awaitable[None]]
     ) -> None:
         self._device = device
         self._in_use = in_use
         self._asked = asked
-        self._say = say
+        self._announce = announce
 
     async def unused(self, every: float) -> None:
         """Wait until it is mounted nowhere in this namespace and unused. Checks every ``every`` seconds."""
@@ -44,16 +44,16 @@ class Detached:
                 await trio.sleep(every)
         finally:
             table.close()
-        told = False
+        announced = False
         since, asked = trio.current_time(), self._asked()
         while trio.current_time() - since < UNUSED_SECONDS:
             await trio.sleep(min(every, UNUSED_SECONDS))
             if self._in_use() or self._asked() != asked:
                 since, asked = trio.current_time(), self._asked()
-                if self._in_use() and not told:
-                    await self._say("detached, ends when its open files are closed")
-                    told = True
-        await self._say(f"detached, {await self._where()}: unused for {UNUSED_SECONDS:g} s, ends now")
+                if self._in_use() and not announced:
+                    await self._announce("detached, ends when its open files are closed")
+                    announced = True
+        await self._announce(f"detached, {await self._where()}: unused for {UNUSED_SECONDS:g} s, ends now")
 
     async def _where(self) -> str:
         found = await threads.io(namespaces.holding, self._device, abandon_on_cancel=True)

@@ -13,7 +13,7 @@ from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.presupposing import presupposing_nothing
 from zarrfs.vfs.content import Content
-from zarrfs.vfs.file import was_told
+from zarrfs.vfs.file import was_reported
 from zarrfs.vfs.staging import Staged, StagingArea
 from zarrfs.views.recent_errors import RecentErrors
 
@@ -64,12 +64,12 @@ class Losses:
         """Save the staged data of a file; return the error with its location, or unchanged if it cannot be saved."""
         ident = staged.content.ident
         try:
-            place = await self._rescue.file(staged, error)
+            path = await self._rescue.file(staged, error)
         except Exception as failure:  # noqa: BLE001 (a defect that one file meets must not cost the others)
             log.error("%s: rescue failed: %s", ident, failure)
             return error
-        log.warning("%s: unstored data saved in %s", ident, place)
-        return _saved(error, place)
+        log.warning("%s: unstored data saved in %s", ident, path)
+        return _saved(error, path)
 
     async def of_name(self, content: Content, *, waited: bool) -> None:
         """Save a value whose name exists in this mount only, at its end.
@@ -98,7 +98,7 @@ class Losses:
     async def _of_shard(self, hierarchy: Hierarchy, shard: QueuedShard, error: Exception) -> bool:
         key, node = shard.key, shard.node
         # An array that did not move needs no search, and one that this mount has replaced is certainly gone.
-        may_be_elsewhere = node.why_gone is not None and not node.replaced_here
+        may_be_elsewhere = node.why_gone is not None and not node.replaced_by_mount
         try:
             if may_be_elsewhere and await self._followed(hierarchy, shard):
                 log.info("%s: queued chunks stored in the array, which another program has moved", key)
@@ -109,41 +109,41 @@ class Losses:
         except Exception as failure:  # noqa: BLE001 (whatever the failure, the chunks can still be saved)
             log.warning("%s: search for its array failed: %s", key, failure)
         try:
-            place = await self._rescue.shard(shard, error)
+            path = await self._rescue.shard(shard, error)
         except Exception as failure:  # noqa: BLE001 (a defect that one shard meets must not cost the others)
             log.error("%s: %s; chunks lost, rescue failed: %s", key, error, failure)
             self.add(key, error)
         else:
-            log.error("%s: %s; chunks saved in %s", key, error, place)
-            self.add(key, _saved(error, place))
+            log.error("%s: %s; chunks saved in %s", key, error, path)
+            self.add(key, _saved(error, path))
         return False
 
     async def _followed(self, hierarchy: Hierarchy, shard: QueuedShard) -> bool:
         """Store the queued chunks in the array if it was renamed within the store; return True if so."""
         for _ in range(_SEARCHES):
             anchor = shard.node.anchor
-            place = anchor.place() if anchor is not None else None
-            if anchor is None or place is None or place.startswith(APART):
+            prefix = anchor.prefix() if anchor is not None else None
+            if anchor is None or prefix is None or prefix.startswith(APART):
                 return False
             try:
-                path = NodePath(f"/{place[:-1]}")
+                path = NodePath(f"/{prefix[:-1]}")
             except NameInvalid:
                 return False
-            await hierarchy.looked_at_again(path)
-            opened = await hierarchy.array(path)
-            now = opened.array.node if opened is not None else None
-            if opened is None or now is None:
+            await hierarchy.reread(path)
+            open_array = await hierarchy.array(path)
+            now = open_array.array.node if open_array is not None else None
+            if open_array is None or now is None:
                 return False
             if now.dialect != shard.array.dialect or not now.metadata.stores_as(shard.array.metadata):
                 return False
-            async with opened.live.holding():
-                if not _is_in_folder(opened.live, anchor):
+            async with open_array.live.holding():
+                if not _is_in_folder(open_array.live, anchor):
                     # Another program moves it again.
                     continue
                 changes = shard.changes()
                 async with shard.working():
-                    await opened.array.chunks.modify(changes)
-                await opened.array.chunks.publish(changes)
+                    await open_array.array.chunks.modify(changes)
+                await open_array.array.chunks.publish(changes)
                 return True
         return False
 
@@ -152,9 +152,9 @@ class Losses:
         anchor = shard.node.anchor
         if anchor is None:
             return False
-        place = anchor.place()
-        is_erased = anchor.is_erased or (place is not None and _is_to_be_deleted(place))
-        return is_erased and await hierarchy.looked_at_again(shard.node.path) is None
+        prefix = anchor.prefix()
+        is_erased = anchor.is_erased or (prefix is not None and _is_to_be_deleted(prefix))
+        return is_erased and await hierarchy.reread(shard.node.path) is None
 
 
 def _is_in_folder(live: LiveArray, anchor: Anchor) -> bool:
@@ -166,16 +166,16 @@ def _is_in_folder(live: LiveArray, anchor: Anchor) -> bool:
     return generation is not None and generation == anchor.generation(name)
 
 
-def _is_to_be_deleted(place: Prefix) -> bool:
-    """Return True if another mount has renamed an array to ``place`` in order to erase it, and not in order to return it."""
-    return place.startswith(APART) and place[len(APART) :].split("/")[1:2] == ["gone"]
+def _is_to_be_deleted(path: Prefix) -> bool:
+    """Return True if another mount has renamed an array to ``path`` in order to erase it, and not in order to return it."""
+    return path.startswith(APART) and path[len(APART) :].split("/")[1:2] == ["gone"]
 
 
 def _is_refused(area: StagingArea, ident: str, error: BaseException) -> bool:
-    return isinstance(error, REFUSALS) and was_told(area, ident)
+    return isinstance(error, REFUSALS) and was_reported(area, ident)
 
 
-def _saved(error: Exception, place: str) -> Exception:
+def _saved(error: Exception, path: str) -> Exception:
     """Return the same error with the location of the saved data."""
-    message = f"{error}; data saved in {place}"
+    message = f"{error}; data saved in {path}"
     return type(error)(message, key=error.key) if isinstance(error, ZarrfsError) else type(error)(message)

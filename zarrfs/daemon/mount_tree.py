@@ -74,11 +74,11 @@ The work is done by iterating over the result, a little at each step.
 
 
 class Entries(Protocol):
-    """Called with changed entries; ``behind``: changed by another program, so that a file that is not open becomes another file too.
+    """Called with changed entries; ``external``: changed by another program, so that a file that is not open becomes another file too.
 
     The work is done by iterating over the result, an entry at each step."""
 
-    def __call__(self, entries: Iterable[ChangedEntry], *, behind: bool = False) -> Iterator[None]: ...
+    def __call__(self, entries: Iterable[ChangedEntry], *, external: bool = False) -> Iterator[None]: ...
 
 
 class MountTree:
@@ -126,16 +126,16 @@ class MountTree:
             spill_nbytes=max(1 << 20, min(64 << 20, limit // 8)),
             directory=spill,
         )
-        self.pending = ShardQueue(
+        self.queue = ShardQueue(
             delay=config.shard_delay,
             budget=self.staging.room.budget,
             directory=spill,
             start_soon=tasks.start_apart,
-            told=self._on_waiting,
+            on_change=self._on_queued,
             on_failure=lambda key, error: self.report("publish", error),
             on_loss=lambda shard, error: self.losses.of_shard(self.hierarchy, shard, error),
         )
-        layers = ShardLayers(self.counters, budget, pending=self.pending, read_only=read_only_dialects())
+        layers = ShardLayers(self.counters, budget, queue=self.queue, read_only=read_only_dialects())
         self.hierarchy = Hierarchy(
             self.store,
             self._readers,
@@ -158,14 +158,14 @@ class MountTree:
             fill=config.fill,
             resize_erases=config.resize_erases,
             mounted_ns=self.mounted_ns,
-            told=lambda: self.watched,
+            is_watched=lambda: self.watched,
             temporary_names=TemporaryNames(config.temporary_names, document_names()),
         )
         made = [(plugin, *view) for plugin in chosen(config) if (view := built(plugin, context)) is not None]
         self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in made}
         self.single = config.view
         self._moves = Moves(self._views, self.staging, self.path_of)
-        self.hierarchy.live.on_removed = lambda path: self._tell(self._moves.lost(path.prefix))
+        self.hierarchy.live.on_removed = lambda path: self._notify(self._moves.lost(path.prefix))
         self.hierarchy.live.on_moved = self._on_moved
         folders = {plugin.name: folder for plugin, _, folder in made}
         if config.view is not None and config.view not in folders:
@@ -213,8 +213,8 @@ class MountTree:
             "chunks_decoded": self.counters.chunks_decoded,
             "chunks_encoded": self.counters.chunks_encoded,
             "shard_indexes_read": self.counters.shard_indexes_read,
-            "pending_shards": len(self.pending),
-            "pending_bytes": self.pending.nbytes,
+            "pending_shards": len(self.queue),
+            "pending_bytes": self.queue.nbytes,
             "cache_hits": self._cache.hits,
             "cache_bytes": self._cache.nbytes,
             "slab_bytes": self._readers.slabs.nbytes,
@@ -240,7 +240,7 @@ class MountTree:
         Refused data, whose programs got an error, is in `Losses.refused`."""
         for staged, error in await self.staging.publish_all():
             await self.losses.at_the_end(self.staging, staged, error)
-        await self.pending.end()
+        await self.queue.end()
         if self.observed.counters.changes:
             try:
                 await self.store.sync_all()
@@ -276,69 +276,69 @@ class MountTree:
         self._readers.ttl = max(ttl, _WATCHED_TTL) if complete and ttl else ttl
         if complete:
             # Requests answered earlier whose changes are not reported yet are handled as without a watch.
-            self._tell(())
+            self._notify(())
         elif not self._is_over:
-            self._on_change(Change(Prefix(""), "unknown", behind=True))
+            self._on_change(Change(Prefix(""), "unknown", external=True))
 
     def _on_change(self, change: Change) -> None:
         """Invalidate what a change concerns; entries the kernel has are reported at once, or in slices if there are many."""
-        if change.place.startswith(APART):
+        if change.target.startswith(APART):
             # No view shows it.
             return
         if change.kind == "moved":
-            assert change.new_place is not None
-            self.hierarchy.live.moved(change.place, change.new_place)
-            if isinstance(change.place, Prefix) and isinstance(change.new_place, Prefix):
-                self._on_moved(change.place, change.new_place)
+            assert change.new_target is not None
+            self.hierarchy.live.moved(change.target, change.new_target)
+            if isinstance(change.target, Prefix) and isinstance(change.new_target, Prefix):
+                self._on_moved(change.target, change.new_target)
             return
-        if not isinstance(change.place, Prefix):
-            self.hierarchy.live.document_changed(change.place)
-        if change.is_prefix and change.kind == "erase" and not change.behind and not change.of_move:
+        if not isinstance(change.target, Prefix):
+            self.hierarchy.live.document_changed(change.target)
+        if change.is_prefix and change.kind == "erase" and not change.external and not change.of_move:
             self._erased_below(change)
         if change.kind in ("made", "unmade"):
-            nodes = self.hierarchy.came_or_went(Prefix(change.place))
+            nodes = self.hierarchy.came_or_went(Prefix(change.target))
         else:
-            nodes = self.hierarchy.changed(change.place, is_prefix=change.is_prefix)
+            nodes = self.hierarchy.changed(change.target, is_prefix=change.is_prefix)
         if self._is_over:
             return
         for path in nodes.whole:
             self._forget_below(change, [path])
-        if not change.behind:
-            self._tell(self._affected(change, nodes))
+        if not change.external:
+            self._notify(self._affected(change, nodes))
             return
         self._look_again_at(nodes)
         if change.is_prefix and change.kind not in ("made", "unmade"):
-            self._tell(self._affected(change, nodes.nodes))
+            self._notify(self._affected(change, nodes.nodes))
             self._forget_below(change, nodes.tops)
         else:
-            self._tell(self._affected(change, nodes), behind=True)
+            self._notify(self._affected(change, nodes), external=True)
 
     def _on_moved(self, old: Prefix, new: Prefix) -> None:
         self.on_moved(self._moves.follow(old, new))
 
     def _erased_below(self, change: Change) -> None:
-        place = Prefix(change.place)
-        self.hierarchy.live.erased(place)
-        for ident in self._idents(change, ()) if place else ():
+        prefix = Prefix(change.target)
+        self.hierarchy.live.erased(prefix)
+        for ident in self._idents(change, ()) if prefix else ():
             self._context.lose_names(f"{ident}/")
-            self._tell([ChangedEntry(path=self.path_of(ident), gone=True, superseded=True)])
-        if (path := path_of(place)) is not None:
+            self._notify([ChangedEntry(path=self.path_of(ident), gone=True, superseded=True)])
+        if (path := path_of(prefix)) is not None:
             self.hierarchy.live.removed(path)
 
-    def _on_waiting(self, change: Change, prefix: Prefix, coords: Sequence[Coords]) -> None:
-        self._tell(self._affected(change, self.hierarchy.chunks_changed(prefix, coords)))
+    def _on_queued(self, change: Change, prefix: Prefix, coords: Sequence[Coords]) -> None:
+        self._notify(self._affected(change, self.hierarchy.chunks_changed(prefix, coords)))
 
-    def _tell(self, entries: Iterable[ChangedEntry], *, behind: bool = False) -> None:
+    def _notify(self, entries: Iterable[ChangedEntry], *, external: bool = False) -> None:
         # Changes by other programs are reported in their order; those of this mount before the call that made them returns, however
         # many of others are still to be reported.
-        told: Work = self.on_affected(entries, behind=behind) if self.on_affected is not None else iter(entries)
-        self.slices.run(told, in_turn=behind)
+        work: Work = self.on_affected(entries, external=external) if self.on_affected is not None else iter(entries)
+        self.slices.run(work, in_turn=external)
 
     def _forget_below(self, change: Change, tops: Sequence[NodePath]) -> None:
         """Report that all below a prefix may have changed: open files keep their content, or become stale."""
-        for ident in self._idents(change, tops) if change.place else [""]:
+        for ident in self._idents(change, tops) if change.target else [""]:
             # From here on no answer in progress is valid for long, however late the rest is reported.
-            self._tell((), behind=True)
+            self._notify((), external=True)
             self.slices.run(self._forgetting(ident), in_turn=True, name=ident)
 
     def _idents(self, change: Change, tops: Sequence[NodePath]) -> list[str]:
@@ -387,7 +387,7 @@ class MountTree:
                 below = "/".join(affected.names)
                 ident = f"{name}/{below}"
                 path = self.path_of(ident)
-                if not change.behind and (published := self.staging.publishing(ident)) is not None:
+                if not change.external and (published := self.staging.publishing(ident)) is not None:
                     yield ChangedEntry(path=path, gone=affected.gone, known=published.verbatim)
                 elif affected.content:
                     # For open files, a renamed value is unchanged.

@@ -35,11 +35,11 @@ class Moves:
                     moved.append(MovedEntry(old=self._path_of(was), new=now, is_folder=is_folder))
         return moved
 
-    def lost(self, place: Prefix) -> list[ChangedEntry]:
-        """End the node whose folder ``place`` was; return the entries whose names become free, or another file's."""
+    def lost(self, prefix: Prefix) -> list[ChangedEntry]:
+        """End the node whose folder ``prefix`` was; return the entries whose names become free, or another file's."""
         gone = []
         for name, view in self._views.items():
-            for names, is_folder in view.lost(place):
+            for names, is_folder in view.lost(prefix):
                 ident = self._ident(name, names)
                 if self._is_free(ident, is_folder):
                     gone.append(ChangedEntry(path=self._path_of(ident), gone=True, superseded=True))

@@ -54,7 +54,7 @@ class Overdue:
         """Stop: nothing is waited for any more."""
         self._over.set()
 
-    def waits(self) -> list[str]:
+    def positions(self) -> list[str]:
         """Return each task of the event loop and each other thread, with its position in the code."""
         found = [f"task {task}" for task in waiting_for.tasks(self._root)] if self._root is not None else []
         names = {thread.ident: thread.name for thread in threading.enumerate()}

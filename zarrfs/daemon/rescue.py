@@ -55,11 +55,11 @@ class Rescue:
         chunks = {coords: written.data for coords, written in shard.all().items()}
         saved = {coords: data for coords, data in chunks.items() if data is not None}
         if saved:
-            async with _Place(folder) as place:
-                await place.store(shard.array, saved)
+            async with _RescueStore(folder) as rescue:
+                await rescue.store(shard.array, saved)
         erased = [coords for coords, data in chunks.items() if data is None]
         more = {"path": shard.node.path, "chunks": sorted(saved), "erased_chunks": sorted(erased)}
-        await threads.io(self._say, folder, shard.key, why, more)
+        await threads.io(self._add_line, folder, shard.key, why, more)
         return folder
 
     async def file(self, staged: Staged, why: Exception) -> str:
@@ -68,12 +68,12 @@ class Rescue:
         assert stage is not None
         folder = await threads.io(self._folder, staged)
         if isinstance(stage, ElementsStage):
-            async with _Place(folder) as place:
-                chunks = await stage.publish_into(place.array)
-            await threads.io(self._say, folder, ident, why, {"path": stage.path, "chunks": sorted(chunks)})
+            async with _RescueStore(folder) as rescue:
+                chunks = await stage.publish_into(rescue.array)
+            await threads.io(self._add_line, folder, ident, why, {"path": stage.path, "chunks": sorted(chunks)})
             return folder
         await _save(folder, ident, stage.size, stage.read)
-        await threads.io(self._say, folder, ident, why, {"nbytes": stage.size})
+        await threads.io(self._add_line, folder, ident, why, {"nbytes": stage.size})
         return folder
 
     async def value(self, content: Content, why: Exception) -> str:
@@ -84,7 +84,7 @@ class Rescue:
         try:
             folder = await threads.io(self._folder, content.ident)
             await _save(folder, content.ident, snapshot.attributes.size, snapshot.read)
-            await threads.io(self._say, folder, content.ident, why, {"nbytes": snapshot.attributes.size})
+            await threads.io(self._add_line, folder, content.ident, why, {"nbytes": snapshot.attributes.size})
         finally:
             await snapshot.aclose()
         return folder
@@ -104,7 +104,7 @@ class Rescue:
             self._folders[of] = folder
         return self._folders[of]
 
-    def _say(self, folder: str, key: str, why: Exception, more: Mapping[str, object]) -> None:
+    def _add_line(self, folder: str, key: str, why: Exception, more: Mapping[str, object]) -> None:
         line = {"time": time.time(), "store": self._store, "key": key, "why": f"{type(why).__name__}: {why}", **more}
         with open(os.path.join(folder, "lost.jsonl"), "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -112,26 +112,26 @@ class Rescue:
             os.fsync(file.fileno())
 
 
-class _Place:
+class _RescueStore:
     """The store in a folder of rescued data, for an ``async with`` block."""
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, "store")
-        self._opened: Store | None = None
+        self._open_store: Store | None = None
 
-    async def __aenter__(self) -> _Place:
+    async def __aenter__(self) -> _RescueStore:
         await threads.io(partial(os.makedirs, self._path, 0o700, exist_ok=True))
-        self._opened = await open_store(self._path)
+        self._open_store = await open_store(self._path)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._opened is not None
-        await self._opened.sync_all()
-        await self._opened.aclose()
+        assert self._open_store is not None
+        await self._open_store.sync_all()
+        await self._open_store.aclose()
 
     async def array(self, node: ArrayNode) -> Array:
         """Return the array described by ``node``, under its path, with the chunks saved before."""
-        store = self._opened
+        store = self._open_store
         assert store is not None
         layout = next(dialect for dialect in dialects() if dialect.name == node.dialect).create(Prefix(""))
         node = replace(node, chunk_prefix=layout.chunk_prefix(node.path))

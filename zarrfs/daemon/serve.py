@@ -18,7 +18,7 @@ from zarrfs.daemon.garbage import collect_in_portions
 from zarrfs.daemon.losses import Losses
 from zarrfs.daemon.malloc import keep_freed_memory
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.daemon.shutdown import EVERY, Say, Shutdown
+from zarrfs.daemon.shutdown import EVERY, PrintLine, Shutdown
 from zarrfs.daemon.systemd import NOBODY, ServiceManager
 from zarrfs.daemon.tasks import Tasks
 from zarrfs.errors import FuseUnavailable, IntentTooNew, NotPublished, ZarrfsError
@@ -64,15 +64,15 @@ _MOMENT = 1.0
 async def serve(
     config: MountConfig,
     ready: Callable[[], None],
-    say: Say = log.info,
+    print_line: PrintLine = log.info,
     every: float = EVERY,
     manager: ServiceManager = NOBODY,
 ) -> int:
     """Mount ``config.store`` and serve it until unmounted, or SIGTERM or SIGINT; then publish staged data.
 
-    ``ready()`` is called once the kernel gets answers, and ``say`` every ``every`` seconds while the end takes long; ``manager`` is
-    notified of both. Raises what prevents mounting (`StoreNotFound`, `MountpointUnusable`, `FuseUnavailable`, `UsageError`, ...), and at
-    the end `NotPublished` if data could not be stored; else returns 0.
+    ``ready()`` is called once the kernel gets answers, and ``print_line`` every ``every`` seconds while the end takes long; ``manager``
+    is notified of both. Raises what prevents mounting (`StoreNotFound`, `MountpointUnusable`, `FuseUnavailable`, `UsageError`, ...), and
+    at the end `NotPublished` if data could not be stored; else returns 0.
     """
     keep_freed_memory()
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -83,12 +83,12 @@ async def serve(
             store = UnshardedStore(store, ShardedArrays(store, ttl=config.metadata_ttl, dialects=layouts))
         store.set_owner(config.uid, config.gid)
         async with trio.open_nursery() as background:
-            Tasks(background).keep(_tell_left_out)
+            Tasks(background).keep(_log_dropped)
             tree = await _tree(config, store, background)
             # Load codec libraries now, not at the first read.
             registry.plugins("zarrfs.codecs")
             collect_in_portions()
-            ending = await _mounted(config, tree, background, ready, say, every, manager)
+            ending = await _mounted(config, tree, background, ready, print_line, every, manager)
             ending.doing = "background tasks"
             background.cancel_scope.cancel()
         ending.doing = "the close of the store"
@@ -98,7 +98,7 @@ async def serve(
     if tree.losses.failures:
         raise NotPublished(_listed(tree.losses.failures))
     if notes := _notes(tree.losses):
-        say(notes)
+        print_line(notes)
     return 0
 
 
@@ -124,21 +124,21 @@ async def _mounted(
     tree: MountTree,
     background: trio.Nursery,
     ready: Callable[[], None],
-    say: Say,
+    print_line: PrintLine,
     every: float,
     manager: ServiceManager,
 ) -> Shutdown:
     notifier = Notifier(kernel.Notices())
     try:
-        words = exit_report.begin()
+        report = exit_report.begin()
     except OSError as error:
         log.warning("no exit report for umount: %s", error)
-        words = None
+        report = None
 
     def about() -> dict[str, object]:
         return {
             "pid": os.getpid(),
-            "result": None if words is None else str(words),
+            "result": None if report is None else str(report),
             "store": public_url(config.store),
             "mountpoint": config.mountpoint,
             "metadata_ttl": config.metadata_ttl,
@@ -162,8 +162,8 @@ async def _mounted(
             )
         },
         timeout=config.metadata_ttl,
-        told=lambda: tree.watched,
-        settled=tree.slices.done,
+        is_watched=lambda: tree.watched,
+        changes_reported=tree.slices.done,
         writable=tree.store.capabilities.write,
         free_space=tree.store.free_space,
         on_error=tree.report,
@@ -179,13 +179,13 @@ async def _mounted(
     tree.on_moved = session.kernel_cache.moved
     tree.slices.room = notifier.room
     # Before the mount: afterwards a look at the mountpoint is a request to this very thread.
-    place = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
+    resolved = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Also before: an unhandled signal would leave a dead mount.
     ending = Shutdown(
         tree,
         config.mountpoint,
-        words=words,
-        say=say,
+        report=report,
+        print_line=print_line,
         every=every,
         patience=config.timeout,
         manager=manager,
@@ -205,11 +205,11 @@ async def _mounted(
         with mountpoint.held(config.mountpoint) as name:
             connection = _mount(operations, config, name, tree.store.capabilities.write)
     except BaseException:
-        if words is not None:
-            exit_report.end(words)
+        if report is not None:
+            exit_report.end(report)
         raise
     ending.mounted()
-    ours = mount_at(place)
+    ours = mount_at(resolved)
     watcher = Watcher(ours.device) if ours is not None else None
     notifier.start()
     ending.is_bounded(lambda: ending.has_begun or (connection is not None and connection.is_gone))
@@ -228,7 +228,7 @@ async def _mounted(
             tasks.keep(_ended_by, connection.gone, ended)
         if ours is not None:
             detached = Detached(
-                ours.device, in_use=lambda: session.in_use, asked=lambda: session.requests.begun, say=ending.announce
+                ours.device, in_use=lambda: session.in_use, asked=lambda: session.requests.begun, announce=ending.announce
             )
             tasks.keep(_ended_by, partial(detached.unused, every), ended)
         with serving:
@@ -248,20 +248,20 @@ async def _mounted(
                 connection.close()
             await _let_go(notifier, watcher)
             # After a lazy umount another mount may be there.
-            mounted = ours if ours is not None and mount_at(place) == ours else None
+            mounted = ours if ours is not None and mount_at(resolved) == ours else None
             # Root did not mount on a name that is still valid (`mountpoint.held`).
             kernel.close(unmount=mounted is not None and os.geteuid() != 0)
             if mounted is not None and os.geteuid() == 0:
                 await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
             if watcher is not None:
                 watcher.end()
-    if words is not None:
+    if report is not None:
         if failures:
-            exit_report.write(words, exit_report.Outcome(7, _listed(failures)))
+            exit_report.write(report, exit_report.Outcome(7, _listed(failures)))
         elif notes := _notes(tree.losses):
-            exit_report.write(words, exit_report.Outcome(0, notes))
+            exit_report.write(report, exit_report.Outcome(0, notes))
         else:
-            exit_report.end(words)
+            exit_report.end(report)
     return ending
 
 
@@ -277,13 +277,13 @@ async def _let_go(notifier: Notifier, watcher: Watcher | None) -> None:
         watcher.abort()
 
 
-def _mount(operations: Operations, config: MountConfig, place: str, writable: bool) -> Connection | None:
+def _mount(operations: Operations, config: MountConfig, mountpoint: str, writable: bool) -> Connection | None:
     # Escaped for lists of mounts: the kernel escapes white space and backslashes only.
     options = {"fsname": printable(public_url(config.source or config.store)), "subtype": "zarrfs"}
     asked = {"ro": not writable, "allow_other": config.allow_other, "noexec": config.noexec}
     flags = ["nosuid", "nodev", "noatime", "default_permissions", *(flag for flag, so in asked.items() if so)]
     try:
-        return kernel.mount(operations, place, options, flags)
+        return kernel.mount(operations, mountpoint, options, flags)
     except FuseUnavailable as error:
         # Foreseeable errors were checked by `zarrfs.lifecycle.mountpoint`; libfuse prints others on stderr, which the parent relays.
         raise FuseUnavailable(f"{config.mountpoint}: mount failed: {error}") from error
@@ -317,7 +317,7 @@ async def _announce(config: MountConfig, ready: Callable[[], None], manager: Ser
     ready()
 
 
-async def _tell_left_out() -> None:
+async def _log_dropped() -> None:
     """Log periodically the numbers of suppressed log lines, also while nothing else is logged."""
     while True:
         await trio.sleep(log_lines.WINDOW)

@@ -31,7 +31,7 @@ from zarrfs.options import log_file
 
 log = logging.getLogger(__name__)
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 """Prints one line for the user of the daemon."""
 
 EVERY = 2.0
@@ -44,8 +44,8 @@ _SPARE_SECONDS = 30.0
 class Shutdown:
     """The end of the mount of ``tree``.
 
-    ``say`` is called every ``every`` seconds while it takes long; ``patience`` (seconds) is the time for the kernel to hand over its
-    data, and for one operation of the store; ``waiting_for()`` returns lines on work in progress. `watch` and `on_signal` run in the
+    ``print_line`` is called every ``every`` seconds while it takes long; ``patience`` (seconds) is the time for the kernel to hand over
+    its data, and for one operation of the store; ``waiting_for()`` returns lines on work in progress. `watch` and `on_signal` run in the
     background until the mount has ended.
     """
 
@@ -54,8 +54,8 @@ class Shutdown:
         tree: MountTree,
         mountpoint: str,
         *,
-        words: Path | None,
-        say: Say,
+        report: Path | None,
+        print_line: PrintLine,
         every: float,
         patience: float,
         manager: ServiceManager,
@@ -63,8 +63,8 @@ class Shutdown:
     ) -> None:
         self._tree = tree
         self._mountpoint = mountpoint
-        self._words = words
-        self._say = say
+        self._report = report
+        self._print_line = print_line
         self._every = every
         self._patience = patience
         self._manager = manager
@@ -128,12 +128,12 @@ class Shutdown:
         """Return what is not published yet."""
         staging = self._tree.staging
         names: list[str] = [staged.content.ident for staged in staging.unpublished_below("")]
-        names.extend(self._tree.pending.keys)
-        return Left(len(names), staging.dirty_nbytes + self._tree.pending.nbytes, tuple(names[:_NAMED]))
+        names.extend(self._tree.queue.keys)
+        return Left(len(names), staging.dirty_nbytes + self._tree.queue.nbytes, tuple(names[:_NAMED]))
 
     async def watch(self) -> None:
         """Report what is left, until cancelled."""
-        told, waited_for = Left(), None
+        reported, waited_for = Left(), None
         progress, since = self.progress, trio.current_time()
         while True:
             await trio.sleep(self._every)
@@ -143,14 +143,14 @@ class Shutdown:
             elif trio.current_time() - since >= self.step / 2:
                 since = float("inf")
                 await self.announce(f"ending, waiting for {self.doing}")
-            if left != told and self._words is not None:
+            if left != reported and self._report is not None:
                 try:
-                    exit_report.update(self._words, left)
+                    exit_report.update(self._report, left)
                 except OSError as error:
                     log.debug("exit report for umount not updated: %s", error)
-                told = left
+                reported = left
             if self._begun and left.files:
-                self._say(f"{self._mountpoint}: {left}")
+                self._print_line(f"{self._mountpoint}: {left}")
             if self._is_announced and left.files and left != waited_for:
                 # Only then: without progress it need not be waited for. And not before the end itself was announced.
                 await self._manager.progress(self._status(left), self.step)
@@ -160,7 +160,7 @@ class Shutdown:
         """End the process, from another thread than the event loop's, after ``seconds`` without progress."""
         line = f"{self._mountpoint}: ended while waiting for {self.doing}: no progress for {seconds:.0f} s"
         log.critical("%s", line)
-        for each in self._overdue.waits() if self._overdue is not None else ():
+        for each in self._overdue.positions() if self._overdue is not None else ():
             log.error("waiting: %s", each)
         lost = dict(self._tree.losses.failures)
         try:
@@ -171,9 +171,9 @@ class Shutdown:
             line += "; not stored: " + "; ".join(f"{ident}: {reason}" for ident, reason in list(lost.items())[:_NAMED])
         code = 7 if lost else 0
         try:
-            self._say(line)
-            if self._words is not None and self._words.exists():
-                exit_report.write(self._words, Outcome(code, line))
+            self._print_line(line)
+            if self._report is not None and self._report.exists():
+                exit_report.write(self._report, Outcome(code, line))
         finally:
             logging.shutdown()
             os._exit(code)
@@ -209,11 +209,11 @@ class Shutdown:
                         log_file.reopen()
                         log.info("%s: log reopened", name)
                     elif self._begun:
-                        self._say(f"{self._mountpoint}: {name} again, still publishing: {self.left()}; SIGKILL abandons it")
+                        self._print_line(f"{self._mountpoint}: {name} again, still publishing: {self.left()}; SIGKILL abandons it")
                     elif not self._is_mounted:
                         # There will be no mount, and nothing is to be stored.
-                        if self._words is not None:
-                            exit_report.end(self._words)
+                        if self._report is not None:
+                            exit_report.end(self._report)
                         interrupts.end_by(number)
                     else:
                         self._begun = True
@@ -229,7 +229,7 @@ class Shutdown:
         try:
             self.doing = "the kernel to write back its pages"
             # From here on this daemon requests the write-back, and gets its result.
-            self._tree.staging.tells = False
+            self._tree.staging.returns_errors = False
             await self._written_back()
             self.doing = "the store"
             # A failure here is tried again later, and counts then.

@@ -47,11 +47,11 @@ class Slices:
         """Do ``work``: the first steps now, before queued work, or (``in_turn``) after it. ``name``: see the module's text."""
         if self._ended or (name is not None and name in self._named):
             return
-        waits = in_turn and self._running
-        if not waits and _is_over(work, AT_ONCE):
+        is_queued = in_turn and self._running
+        if not is_queued and _is_over(work, AT_ONCE):
             return
-        self._left.append((name if waits else None, work))
-        if waits and name is not None:
+        self._left.append((name if is_queued else None, work))
+        if is_queued and name is not None:
             self._named.add(name)
         self._added += 1
         if not self._running:
@@ -68,7 +68,7 @@ class Slices:
         """Drop queued work and refuse more: its results no longer matter."""
         self._ended = True
         self._left.clear()
-        self._tell()
+        self._signal()
 
     async def _go_on(self) -> None:
         try:
@@ -81,11 +81,11 @@ class Slices:
                     await self.room()
                     over = _is_over(work)
                 self._done += 1
-                self._tell()
+                self._signal()
         finally:
             self._running = False
 
-    def _tell(self) -> None:
+    def _signal(self) -> None:
         self._progress.set()
         self._progress = trio.Event()
 

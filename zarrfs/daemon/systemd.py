@@ -78,20 +78,20 @@ class NotifySocket:
 
     async def ready(self, status: str) -> None:
         if not self._is_stopping:
-            await self._tell("READY=1", _status(status))
+            await self._send("READY=1", _status(status))
 
     async def stopping(self, status: str, seconds: float) -> None:
         if not self._is_stopping:
             self._is_stopping = True
-            await self._tell("STOPPING=1", _status(status), _extended(seconds))
+            await self._send("STOPPING=1", _status(status), _extended(seconds))
 
     async def progress(self, status: str, seconds: float) -> None:
-        await self._tell(_status(status), _extended(seconds))
+        await self._send(_status(status), _extended(seconds))
 
     async def status(self, status: str) -> None:
-        await self._tell(_status(status))
+        await self._send(_status(status))
 
-    async def _tell(self, *said: str) -> None:
+    async def _send(self, *assignments: str) -> None:
         notifier = self._notifier
         if notifier is None:
             return
@@ -99,7 +99,7 @@ class NotifySocket:
         async with self._order:
             try:
                 # The library encodes Latin-1, the protocol UTF-8: in this way the bytes are right.
-                await threads.io(notifier.notify, "\n".join(said).encode(errors="replace").decode("latin-1"))
+                await threads.io(notifier.notify, "\n".join(assignments).encode(errors="replace").decode("latin-1"))
             except OSError as error:
                 self._unheard(error)
 

@@ -44,9 +44,9 @@ class Tasks:
 async def _run(function: Callable[..., Awaitable[object]], *args: object) -> bool:
     try:
         await function(*args)
-    except Exception as error:  # noqa: BLE001 (logged by `_tell`)
+    except Exception as error:  # noqa: BLE001 (logged by `_log`)
         RESERVE.release()
-        _tell(function, error)
+        _log(function, error)
         return False
     return True
 
@@ -56,7 +56,7 @@ async def _keep(function: Callable[..., Awaitable[object]], *args: object) -> No
         await trio.sleep(_PAUSE)
 
 
-def _tell(function: object, error: Exception) -> None:
+def _log(function: object, error: Exception) -> None:
     try:
         log.error("background task %s failed: %s: %s", _name_of(function), type(error).__name__, error, exc_info=error)
     except Exception:  # noqa: BLE001 (no memory for the log either)

@@ -73,15 +73,15 @@ def tasks(root: trio.lowlevel.Task, but: trio.lowlevel.Task | None = None) -> It
         waiting += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
         if task is not but:
             try:
-                yield f"{task.name}{_place(task)}"
+                yield f"{task.name}{_position(task)}"
             except RuntimeError:
                 yield task.name
 
 
-def _place(task: trio.lowlevel.Task) -> str:
-    places = [
+def _position(task: trio.lowlevel.Task) -> str:
+    positions = [
         f" at {frame.f_globals['__name__']}:{line} ({frame.f_code.co_name})"
         for frame, line in task.iter_await_frames()
         if str(frame.f_globals.get("__name__", "")).startswith("zarrfs.")
     ]
-    return places[-1] if places else ""
+    return positions[-1] if positions else ""

@@ -166,8 +166,8 @@ def check_bare_tokens(before: Any, after: Any, name: str = "") -> None:
         for key, value in after.items():
             check_bare_tokens(before.get(key) if isinstance(before, dict) else None, value, f"{name}/{key}" if name else key)
     elif isinstance(after, list):
-        for place, value in enumerate(after):
-            check_bare_tokens(before[place] if isinstance(before, list) and place < len(before) else None, value, f"{name}/{place}")
+        for index, value in enumerate(after):
+            check_bare_tokens(before[index] if isinstance(before, list) and index < len(before) else None, value, f"{name}/{index}")
 
 
 @contextmanager

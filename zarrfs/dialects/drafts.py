@@ -53,15 +53,15 @@ def form_of_uri(uri: str) -> str | None:
     return f"{uri[: match.start(2)]}{{}}{uri[match.end(2) :]}" if match is not None else None
 
 
-def codec_from_json(value: Any, place: str) -> CodecSpec:
+def codec_from_json(value: Any, label: str) -> CodecSpec:
     """Return the codec of ``{"codec": URI, "configuration": {...}}``. Raises `MetadataError`, `MetadataUnsupported`."""
-    said = documents.mapping(value, place)
-    uri = documents.string(documents.member(said, "codec"), f"codec of {place}")
-    configuration = said.get("configuration")
+    members = documents.mapping(value, label)
+    uri = documents.string(documents.member(members, "codec"), f"codec of {label}")
+    configuration = members.get("configuration")
     name = name_in_uri(uri, _CODEC_KINDS)
     if name is None:
         raise MetadataUnsupported(f"codec {documents.shortened(uri)}: unknown")
-    config = {} if configuration is None else documents.mapping(configuration, f"configuration of {place}")
+    config = {} if configuration is None else documents.mapping(configuration, f"configuration of {label}")
     return lookup.from_numcodecs({**config, "id": name})
 
 
@@ -74,23 +74,23 @@ def codec_to_json(spec: CodecSpec, uri: str) -> dict[str, Any]:
     return {"codec": uri.format(config.pop("id")), "configuration": config}
 
 
-def check_extensions(value: Any, place: str) -> tuple[str, ...]:
-    """Return quirks for the extensions in ``value``, the member ``extensions`` of ``place``, that are ignored as they permit.
+def check_extensions(value: Any, label: str) -> tuple[str, ...]:
+    """Return quirks for the extensions in ``value``, the member ``extensions`` of ``label``, that are ignored as they permit.
 
     Raises `MetadataUnsupported` for one that must be understood, as none is; `MetadataError` for one without ``must_understand``.
     """
     ignored = []
-    for each in documents.array(value, f"extensions of {place}"):
-        said = documents.mapping(each, f"an extension of {place}")
-        uri = documents.string(documents.member(said, "extension"), f"an extension of {place}")
-        must = documents.member(said, "must_understand")
+    for each in documents.array(value, f"extensions of {label}"):
+        members = documents.mapping(each, f"an extension of {label}")
+        uri = documents.string(documents.member(members, "extension"), f"an extension of {label}")
+        must = documents.member(members, "must_understand")
         if not isinstance(must, bool):
             raise MetadataError(
                 f"must_understand of {documents.shortened(uri)} must be true or false, not {documents.shortened(must)}"
             )
         if must:
-            raise MetadataUnsupported(f"extension {documents.shortened(uri)} of {place} must be understood, and is unknown")
-        ignored.append(f"extension {documents.shortened(uri)} of {place} is unknown, and ignored as it permits")
+            raise MetadataUnsupported(f"extension {documents.shortened(uri)} of {label} must be understood, and is unknown")
+        ignored.append(f"extension {documents.shortened(uri)} of {label} is unknown, and ignored as it permits")
     return tuple(ignored)
 
 

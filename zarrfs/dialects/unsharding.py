@@ -20,15 +20,15 @@ Members = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Sharded:
-    """The document ``said`` of a sharded array, and the members ``plain`` that differ without shards."""
+    """The document ``members`` of a sharded array, and the members ``plain`` that differ without shards."""
 
-    said: Members
+    members: Members
     plain: Members
 
     @property
     def bundled(self) -> Members:
         """The members of ``plain`` with their present values."""
-        return {name: self.said[name] for name in self.plain}
+        return {name: self.members[name] for name in self.plain}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,9 @@ class Unsharding:
         for name, value in own.plain.items() if own is not None else ():
             made = patched(key, made, [name], value)
         return (
-            merged(key, made, self.copies, {name: {**each.said, **each.plain} for name, each in copied.items()}) if copied else made
+            merged(key, made, self.copies, {name: {**each.members, **each.plain} for name, each in copied.items()})
+            if copied
+            else made
         )
 
     def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:

@@ -80,7 +80,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
 QUIET = frozenset({errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EXDEV, errno.EPERM, errno.EROFS})
 
 # Quiet errors whose reason the errno alone does not show: they are logged.
-TOLD = (errors.HiddenKeys, errors.CaseConflict)
+LOGGED = (errors.HiddenKeys, errors.CaseConflict)
 
 
 def errno_of(error: errors.ZarrfsError) -> int:

@@ -19,7 +19,7 @@ import pyfuse3
 import trio
 
 from zarrfs.errors import ZarrfsError
-from zarrfs.fuse.errno import QUIET, TOLD, errno_of
+from zarrfs.fuse.errno import LOGGED, QUIET, errno_of
 from zarrfs.in_flight import InFlight
 from zarrfs.memory.reserve import RESERVE
 
@@ -73,15 +73,15 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
                 number = errno.ESTALE
             if (name, number) in _TRIED_AGAIN:
                 log.debug("%s: %s: the kernel looks it up again", name, error)
-            elif number not in QUIET or isinstance(error, TOLD):
-                _tell(self, name, error, errno.errorcode[number])
+            elif number not in QUIET or isinstance(error, LOGGED):
+                _report(self, name, error, errno.errorcode[number])
             raise pyfuse3.FUSEError(number) from error
         except Exception as error:
             if _is_want_of_memory(error):
                 RESERVE.release()
-                _tell(self, name, error, "out of memory")
+                _report(self, name, error, "out of memory")
                 raise pyfuse3.FUSEError(errno.ENOMEM) from None
-            _tell(self, name, error, None)
+            _report(self, name, error, None)
             raise pyfuse3.FUSEError(errno.EIO) from error
         finally:
             if begun is not None:
@@ -91,14 +91,14 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
     return guarded
 
 
-def _tell(whose: Reporting, name: str, error: Exception, what: str | None) -> None:
+def _report(reporter: Reporting, name: str, error: Exception, what: str | None) -> None:
     """Log and report an error; ``what``: its short name, None for an unforeseen error, which is logged with its traceback."""
     try:
         if what is not None:
             log.warning("%s: %s (%s)", name, error, what, extra=_about(name, error))
         else:
             log.exception("%s: unforeseen error", name, extra=_about(name, error))
-        whose.report(name, error)
+        reporter.report(name, error)
     except Exception:  # noqa: BLE001 (there is no memory for the report, and the request must be answered)
         RESERVE.release()
 

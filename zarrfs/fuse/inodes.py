@@ -105,7 +105,7 @@ class Inode:
             inode = inode.parent
         return "/".join(reversed(parts))
 
-    def told(self, stamp: int) -> None:
+    def replied(self, stamp: int) -> None:
         """Record that the kernel gets attributes with this ``stamp``."""
         self.doubtful = self.doubtful or not is_same(self.stamp, stamp)
         self.stamp = stamp
@@ -273,7 +273,7 @@ class InodeTable:
         elif entry is not None:
             del self._inodes[ino]
 
-    def opened(self, inode: Inode) -> None:
+    def add_open(self, inode: Inode) -> None:
         """Count an open handle."""
         inode.open_handles += 1
         self._open.add(inode)
@@ -369,9 +369,9 @@ class InodeTable:
 
     def _undisplace(self, inode: Inode) -> None:
         if self._displaced and inode.parent is not None:
-            place = inode.parent.ino, inode.name
-            if self._displaced.get(place) == inode.ino:
-                del self._displaced[place]
+            entry = inode.parent.ino, inode.name
+            if self._displaced.get(entry) == inode.ino:
+                del self._displaced[entry]
 
     def _collect(self, inode: Inode) -> None:
         if inode.lookups <= 0 and inode.open_handles <= 0 and inode is not self.root and self._inodes.get(inode.ino) is inode:
@@ -432,9 +432,9 @@ def _digest(folder: int, name: str) -> int:
     return (int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little") >> 1) | _RESERVED
 
 
-def is_what_was_told(told: int, stamp: int, *, keeps_pages: bool) -> bool:
+def matches_kernel(kernel_stamp: int, stamp: int, *, keeps_pages: bool) -> bool:
     """Return True if the kernel's attributes have the present size of a file, and the present time if it keeps pages of it.
 
     Without pages another time is harmless, and the time of a whole-array file may change all the time.
     """
-    return is_same(stamp, told) or (not keeps_pages and same_size(stamp, told))
+    return is_same(stamp, kernel_stamp) or (not keeps_pages and same_size(stamp, kernel_stamp))

@@ -1,9 +1,9 @@
 """Kernel cache of a mount: how long entries are valid, and their invalidation.
 
 The kernel keeps names and attributes for ``timeout`` seconds, during which changes by other programs are not seen. If every change is
-reported (`zarrfs.stores.base.Store.watch`) it may keep them for `TOLD_SECONDS`: not indefinitely, since writes through a shared mapping
-are not reported. What may have changed during an answer gets the shorter time, because the kernel cannot invalidate what it does not have
-yet. So do attributes of folders, whose times change with their content.
+reported (`zarrfs.stores.base.Store.watch`) it may keep them for `WATCHED_SECONDS`: not indefinitely, since writes through a shared
+mapping are not reported. What may have changed during an answer gets the shorter time, because the kernel cannot invalidate what it does
+not have yet. So do attributes of folders, whose times change with their content.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from zarrfs.vfs.changed_entry import ChangedEntry, MovedEntry
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Directory, File, Node
 
-TOLD_SECONDS = 300.0
+WATCHED_SECONDS = 300.0
 
 
 class KernelCache:
-    """The kernel cache of one mount. ``told()``: True while every change is reported."""
+    """The kernel cache of one mount. ``is_watched()``: True while every change is reported."""
 
-    def __init__(self, inodes: InodeTable, notifier: Notifier, *, timeout: float, told: Callable[[], bool]) -> None:
+    def __init__(self, inodes: InodeTable, notifier: Notifier, *, timeout: float, is_watched: Callable[[], bool]) -> None:
         self._inodes = inodes
         self._notifier = notifier
         self._timeout = timeout
-        self._told = told
+        self._is_watched = is_watched
         self.epoch = 0
         """Counts changes: equal values mean that nothing changed between."""
         self.names_changed = False
@@ -34,18 +34,18 @@ class KernelCache:
 
     def seconds(self, epoch: int) -> tuple[float, float]:
         """Return the validity of a folder's attributes requested at ``epoch``, and that of a name and a file's attributes, in seconds."""
-        if self._timeout and epoch == self.epoch and self._told():
-            return self._timeout, max(self._timeout, TOLD_SECONDS)
+        if self._timeout and epoch == self.epoch and self._is_watched():
+            return self._timeout, max(self._timeout, WATCHED_SECONDS)
         return self._timeout, self._timeout
 
-    def changed(self, entries: Iterable[ChangedEntry], *, behind: bool = False) -> Iterator[None]:
+    def changed(self, entries: Iterable[ChangedEntry], *, external: bool = False) -> Iterator[None]:
         """Invalidate changed entries, in steps, while the caller iterates over the result. Answers begun before get a short validity.
 
-        The pages of a ``known`` entry are right; those of a ``superseded`` one stay with its inode. ``behind``: changed by another
+        The pages of a ``known`` entry are right; those of a ``superseded`` one stay with its inode. ``external``: changed by another
         program, so that a value that is not open becomes another file as well.
         """
         self.epoch += 1
-        return self._changing(entries, behind)
+        return self._changing(entries, external)
 
     def forgotten(self, path: str, superseded: Container[str]) -> Iterator[None]:
         """Invalidate, as `changed`, everything at ``path`` and below.
@@ -77,14 +77,14 @@ class KernelCache:
             folder, _, name = new.rpartition("/")
             self._inodes.move(inode, self._inodes.at(folder), name)
 
-    def _changing(self, entries: Iterable[ChangedEntry], behind: bool) -> Iterator[None]:
+    def _changing(self, entries: Iterable[ChangedEntry], external: bool) -> Iterator[None]:
         for entry in entries:
             yield
             inode = self._inodes.find(entry.path)
             if inode is None:
                 continue
             inode.stamp = 0
-            unheard = behind and not entry.known and not inode.open_handles and _is_one_value(inode.node)
+            unheard = external and not entry.known and not inode.open_handles and _is_one_value(inode.node)
             superseded = entry.superseded or unheard
             if (entry.gone or superseded) and inode.parent is not None:
                 self.names_changed = True

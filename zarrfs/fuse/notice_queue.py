@@ -81,7 +81,7 @@ class NoticeQueue:
     def __init__(self, kernel: Kernel, name: str) -> None:
         self._kernel = kernel
         self._name = name
-        self._waiting: dict[Notice | _Mark, None] = {}
+        self._queued: dict[Notice | _Mark, None] = {}
         self._under_way: Notice | None = None
         self._since = 0.0
         self._passed_by: dict[Hashable, _PassedBy] = {}
@@ -96,7 +96,7 @@ class NoticeQueue:
 
     @property
     def _in_turn(self) -> int:
-        return len(self._waiting) + (self._under_way is not None)
+        return len(self._queued) + (self._under_way is not None)
 
     def start(self) -> None:
         """Start to send queued notices."""
@@ -113,8 +113,8 @@ class NoticeQueue:
         """Stop after the notice in progress and drop the others, which no longer matter. Does not wait."""
         with self._changed:
             self._stopped = True
-            left = [*self._waiting, *(notice for each in self._passed_by.values() for notice in each.later)]
-            self._waiting.clear()
+            left = [*self._queued, *(notice for each in self._passed_by.values() for notice in each.later)]
+            self._queued.clear()
             for each in self._passed_by.values():
                 each.later.clear()
             self._changed.notify_all()
@@ -157,7 +157,7 @@ class NoticeQueue:
     def _put(self, notice: Notice | _Mark) -> None:
         with self._changed:
             if not self._stopped:
-                self._waiting[notice] = None
+                self._queued[notice] = None
                 self._changed.notify()
             elif isinstance(notice, _Mark):
                 notice.reached.set()
@@ -185,7 +185,7 @@ class NoticeQueue:
             try:
                 self._serve()
             except Exception as error:  # noqa: BLE001 (without this thread no change would become visible)
-                _tell(error)
+                _log(error)
                 time.sleep(_PAUSE)
             else:
                 self._threads.remove(threading.current_thread())
@@ -209,11 +209,11 @@ class NoticeQueue:
         """Return the next notice to send; None if stopped."""
         with self._changed:
             while not self._stopped:
-                if not self._waiting:
+                if not self._queued:
                     self._changed.wait()
                     continue
-                notice = next(iter(self._waiting))
-                del self._waiting[notice]
+                notice = next(iter(self._queued))
+                del self._queued[notice]
                 if isinstance(notice, _Mark):
                     self._reach(notice)
                 elif (passed_by := self._passed_by.get(notice.locked)) is not None:
@@ -256,9 +256,9 @@ class NoticeQueue:
             # The kernel has dropped the object already, which is equivalent.
             pass
         except Exception as error:  # noqa: BLE001 (the others are still sent)
-            _tell(error)
+            _log(error)
 
 
-def _tell(error: Exception) -> None:
+def _log(error: Exception) -> None:
     with contextlib.suppress(Exception):
         log.error("notice to the kernel failed", exc_info=error)

@@ -16,7 +16,7 @@ import trio
 
 from zarrfs.errors import CaseConflict, EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
-from zarrfs.fuse.inodes import Inode, is_what_was_told, stamp_of
+from zarrfs.fuse.inodes import Inode, matches_kernel, stamp_of
 from zarrfs.fuse.listings import Listings
 from zarrfs.fuse.session import Session, below
 from zarrfs.fuse.translation import Attributor, Ownership, open_flags, statvfs, text_of
@@ -66,7 +66,7 @@ class Operations(pyfuse3.Operations):
     async def getattr(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         entry, epoch = self.inodes[inode], self.session.kernel_cache.epoch
         attributes = await self.session.attributes(entry)
-        entry.told(stamp_of(attributes))
+        entry.replied(stamp_of(attributes))
         entry.size = attributes.size
         return self._attributor.entry(entry.ino, attributes, epoch)
 
@@ -80,24 +80,24 @@ class Operations(pyfuse3.Operations):
         ctx: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
         entry = self.inodes[inode]
-        opened = self.session.files.get(fh) if fh is not None else None
+        open_file = self.session.files.get(fh) if fh is not None else None
         if fields.update_size:
             size = await self._size(entry) if attr.st_size else 0
             # By path: the caller has no handle.
-            with self.session.reads.changing(entry, opened.opener if opened is not None else ctx.pid if ctx else 0):
-                if opened is not None:
-                    await opened.handle.truncate(attr.st_size)
+            with self.session.reads.changing(entry, open_file.opener if open_file is not None else ctx.pid if ctx else 0):
+                if open_file is not None:
+                    await open_file.handle.truncate(attr.st_size)
                 else:
                     await (await self.session.file(entry)).truncate(attr.st_size)
             await self.session.past_the_end.grown(entry, size, attr.st_size)
-            if opened is None:
+            if open_file is None:
                 await self.session.flush_notices(has_locked=True)
         if fields.update_mtime:
             # futimens(3) comes without a handle; an open file may have lost its name to another one.
-            opened = opened or self.session.open_file(entry)
-            await (opened.handle if opened is not None else await self.session.node(entry)).set_mtime(attr.st_mtime_ns)
+            open_file = open_file or self.session.open_file(entry)
+            await (open_file.handle if open_file is not None else await self.session.node(entry)).set_mtime(attr.st_mtime_ns)
         # Owner and mode belong to the mount, not to a value: cp -a, rsync and tar set them, and must not fail.
-        attributes = await opened.handle.attributes() if opened is not None else await self.session.attributes(entry)
+        attributes = await open_file.handle.attributes() if open_file is not None else await self.session.attributes(entry)
         entry.stamp = stamp_of(attributes)
         entry.size = attributes.size
         return self._attributor.entry(entry.ino, attributes)
@@ -116,7 +116,7 @@ class Operations(pyfuse3.Operations):
         with self.session.notifier.locked((parent.ino, text)):
             await (await self.session.directory(parent)).unlink(text)
             self.session.vanished(parent, text)
-            await self.session.tell_names()
+            await self.session.drain_names()
         await self.session.let_go(unlinked)
 
     @guarded
@@ -126,7 +126,7 @@ class Operations(pyfuse3.Operations):
         with self.session.notifier.locked((parent.ino, text), also=[removed.ino] if removed is not None else []):
             await (await self.session.directory(parent)).rmdir(text)
             self.session.vanished(parent, text)
-            await self.session.tell_names()
+            await self.session.drain_names()
 
     @guarded
     async def rename(
@@ -157,7 +157,7 @@ class Operations(pyfuse3.Operations):
                     moved.stamp = 0
                     self.session.notifier.inode(moved.ino)
                 self.inodes.move(moved, new_parent, new)
-            await self.session.tell_names()
+            await self.session.drain_names()
         await self.session.let_go(replaced)
 
     @guarded
@@ -224,15 +224,15 @@ class Operations(pyfuse3.Operations):
         entry = self.inodes[inode]
         how = open_flags(flags)
         try:
-            opened = await self._open(entry, how, ctx.pid)
+            open_file = await self._open(entry, how, ctx.pid)
         except StaleEntry:
             # The kernel retries once: it finds another file, or none, which it may then create.
             if not self.session.stale_twice(ctx.pid, entry):
                 raise
-            return await self._open_anew(entry, how, ctx.pid)
+            return await self._open_new(entry, how, ctx.pid)
         if entry.doubtful:
             await self.session.forget_attributes(entry)
-        return opened
+        return open_file
 
     async def _open(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
         if entry.nameless:
@@ -252,10 +252,10 @@ class Operations(pyfuse3.Operations):
             entry.pages = None
         if how.truncate:
             entry.stamp = entry.size = 0
-            return self._opened(entry, handle, how, keep_cache=False, opener=opener)
+            return self._file_info(entry, handle, how, keep_cache=False, opener=opener)
         try:
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
-            if entry.nameless or (entry.stamp and not is_what_was_told(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
+            if entry.nameless or (entry.stamp and not matches_kernel(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
                 # The value was replaced since the kernel got its size.
                 entry.stamp = -1
                 raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
@@ -267,7 +267,7 @@ class Operations(pyfuse3.Operations):
         known, entry.stamp = bool(entry.stamp), stamp
         are_valid = handle.keep_cache or (handle.pages is not None and handle.pages == entry.pages)
         keep_cache = are_valid and known and not entry.doubtful
-        return self._opened(entry, handle, how, keep_cache=keep_cache, opener=opener)
+        return self._file_info(entry, handle, how, keep_cache=keep_cache, opener=opener)
 
     def _part_from_another(self, entry: Inode, file: File) -> None:
         """Raise `StaleEntry` if ``entry`` is open with another file: the kernel then finds ``file`` under another number."""
@@ -275,7 +275,7 @@ class Operations(pyfuse3.Operations):
             self.inodes.vanished(entry)
             raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
 
-    async def _open_anew(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
+    async def _open_new(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
         """Open the present file of the name of ``entry``, which is replaced faster than the kernel can open it.
 
         If ``entry`` is open elsewhere, the new handle uses no pages.
@@ -298,9 +298,9 @@ class Operations(pyfuse3.Operations):
         if not shared:
             self.inodes.attach(entry, node)
             entry.stamp, entry.doubtful = stamp, True
-        opened = self._opened(entry, handle, how, keep_cache=False, opener=opener, direct=shared)
+        open_file = self._file_info(entry, handle, how, keep_cache=False, opener=opener, direct=shared)
         await self.session.forget_attributes(entry)
-        return opened
+        return open_file
 
     @guarded
     async def create(
@@ -323,34 +323,34 @@ class Operations(pyfuse3.Operations):
                 raise IsADirectory(f"{text!r}: is a folder", key=text) from None
             file, handle = node, await node.open(how)
         entry = self.session.refer_made(parent, text, file, handle)
-        return self._opened(entry, handle, how, keep_cache=False, opener=ctx.pid), self._attributor.entry(
+        return self._file_info(entry, handle, how, keep_cache=False, opener=ctx.pid), self._attributor.entry(
             entry.ino, await handle.attributes()
         )
 
     @guarded
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> Buffer:  # type: ignore[override]
-        opened = self.session.files[fh]
+        open_file = self.session.files[fh]
         # The open is complete: the kernel has dropped the pages that were not valid for this handle.
-        opened.inode.pages = opened.handle.pages
+        open_file.inode.pages = open_file.handle.pages
         self.session.read_requests += 1
-        return await self.session.reads.read(opened, off, size)
+        return await self.session.reads.read(open_file, off, size)
 
     @guarded
     async def write(self, fh: pyfuse3.FileHandleT, off: int, buf: bytes) -> int:
-        opened = self.session.files[fh]
-        opened.inode.stamp = 0
-        opened.written = True
+        open_file = self.session.files[fh]
+        open_file.inode.stamp = 0
+        open_file.written = True
         # The size matters only for a write that leaves a gap.
-        size = opened.inode.size if 0 <= off <= opened.inode.size else await self._size(opened.inode) if off else 0
+        size = open_file.inode.size if 0 <= off <= open_file.inode.size else await self._size(open_file.inode) if off else 0
         try:
-            with self.session.reads.changing(opened.inode, opened.opener):
-                done = await opened.handle.write(off, buf)
+            with self.session.reads.changing(open_file.inode, open_file.opener):
+                done = await open_file.handle.write(off, buf)
             if off > size:
-                await self.session.past_the_end.written(opened.inode, size, off, list(self.session.files.values()))
-            opened.inode.size = max(opened.inode.size, size, off + done)
+                await self.session.past_the_end.written(open_file.inode, size, off, list(self.session.files.values()))
+            open_file.inode.size = max(open_file.inode.size, size, off + done)
             return done
         except Exception as error:
-            await self.session.unheard.refused(opened, off, error)
+            await self.session.unheard.refused(open_file, off, error)
             raise
 
     @guarded
@@ -358,22 +358,22 @@ class Operations(pyfuse3.Operations):
         if not self.session.writable:
             # The kernel takes ENOSYS as "never ask again", and close(2) as success: one request less for each file read.
             raise pyfuse3.FUSEError(errno.ENOSYS)
-        opened = self.session.files[fh]
+        open_file = self.session.files[fh]
         try:
-            async with self.session.unheard.telling(opened):
-                await opened.handle.flush()
+            async with self.session.unheard.replying(open_file):
+                await open_file.handle.flush()
         except ZarrfsError:
-            await self.session.doubt_name(opened.inode)
+            await self.session.doubt_name(open_file.inode)
             raise
-        self.session.forget_pages_if_superseded(opened)
+        self.session.forget_pages_if_superseded(open_file)
         await self.session.flush_notices()
 
     @guarded
     async def fsync(self, fh: pyfuse3.FileHandleT, datasync: bool) -> None:
-        opened = self.session.files[fh]
-        async with self.session.unheard.telling(opened):
-            await opened.handle.fsync()
-        self.session.forget_pages_if_superseded(opened)
+        open_file = self.session.files[fh]
+        async with self.session.unheard.replying(open_file):
+            await open_file.handle.fsync()
+        self.session.forget_pages_if_superseded(open_file)
         await self.session.flush_notices(has_locked=True)
 
     @guarded
@@ -421,7 +421,7 @@ class Operations(pyfuse3.Operations):
         except ZarrfsError:
             return max(inode.size, 0)
 
-    def _opened(
+    def _file_info(
         self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int = 0, direct: bool = False
     ) -> pyfuse3.FileInfo:
         number = pyfuse3.FileHandleT(self.session.add_file(inode, handle, opener, writes=how.write))

@@ -34,10 +34,10 @@ class PastTheEnd:
             self._notifier.store(inode.ino, size, bytes(min(gap_end, size + _PAGE - size % _PAGE) - size))
             await self._notifier.stored()
 
-    async def written(self, inode: Inode, size: int, offset: int, opened: Iterable[OpenFile]) -> None:
-        """Zero the gap of a file that has grown by a write at ``offset``; ``opened``: all open files."""
+    async def written(self, inode: Inode, size: int, offset: int, open_files: Iterable[OpenFile]) -> None:
+        """Zero the gap of a file that has grown by a write at ``offset``; ``open_files``: all open files."""
         if offset > size and size % _PAGE:
-            for each in opened:
+            for each in open_files:
                 if each.inode is inode and each.writes and await self._unheard.has_mapped(each):
                     with trio.move_on_after(_PATIENCE):
                         await self.grown(inode, size, offset)

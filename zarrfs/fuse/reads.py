@@ -33,16 +33,16 @@ class Reads:
         self._underway: dict[trio.CancelScope | Change, tuple[Inode, int, float]] = {}
         self._has_ended = False
 
-    async def read(self, opened: OpenFile, offset: int, size: int) -> Buffer:
+    async def read(self, open_file: OpenFile, offset: int, size: int) -> Buffer:
         """Return ``size`` bytes at ``offset``. Raises `StoreTimeout` if cancelled."""
         now = trio.current_time()
         with trio.CancelScope(deadline=now + self._patience) as scope:
-            self._underway[scope] = opened.inode, opened.opener, now
+            self._underway[scope] = open_file.inode, open_file.opener, now
             try:
-                return await opened.handle.read(offset, size)
+                return await open_file.handle.read(offset, size)
             finally:
                 del self._underway[scope]
-        path = opened.inode.path
+        path = open_file.inode.path
         long = trio.current_time() - now
         raise StoreTimeout(f"{path}: read of {size} bytes at {offset} cancelled after {long:.1f} s", key=path)
 

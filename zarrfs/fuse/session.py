@@ -34,9 +34,9 @@ class Session:
     """Kernel state of one mount. Its methods raise `TreeError`, and KeyError for an unknown number.
 
     ``hidden``: folders that are found in the root but not listed. ``timeout``: seconds that the kernel may keep names and attributes;
-    longer while ``told()`` returns True, as every change is reported (`KernelCache`). ``settled()`` waits until all changes so far are
-    reported to `kernel_cache`. ``on_error(where, error)`` is called with every error that a user may want to look up later. ``patience``
-    and ``is_abandoned``: see `Reads`; ``on_lost`` and ``is_mapped``: see `zarrfs.fuse.unheard`.
+    longer while ``is_watched()`` returns True, as every change is reported (`KernelCache`). ``changes_reported()`` waits until all
+    changes so far are reported to `kernel_cache`. ``on_error(where, error)`` is called with every error that a user may want to look up
+    later. ``patience`` and ``is_abandoned``: see `Reads`; ``on_lost`` and ``is_mapped``: see `zarrfs.fuse.unheard`.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class Session:
         *,
         hidden: Mapping[str, Directory] | None = None,
         timeout: float,
-        told: Callable[[], bool] = lambda: False,
-        settled: Callable[[], Awaitable[None]] = _nothing_is_left,
+        is_watched: Callable[[], bool] = lambda: False,
+        changes_reported: Callable[[], Awaitable[None]] = _nothing_is_left,
         writable: bool,
         free_space: FreeSpace,
         on_error: Callable[[str, BaseException], None] | None = None,
@@ -59,7 +59,7 @@ class Session:
         self.inodes = InodeTable(root)
         self.requests = InFlight()
         self.notifier = notifier
-        self.kernel_cache = KernelCache(self.inodes, notifier, timeout=timeout, told=told)
+        self.kernel_cache = KernelCache(self.inodes, notifier, timeout=timeout, is_watched=is_watched)
         self.reads = Reads(patience, is_abandoned)
         self.unheard = Unheard(on_lost, is_mapped)
         self.past_the_end = PastTheEnd(notifier, self.unheard)
@@ -70,7 +70,7 @@ class Session:
         self.read_requests = 0
         """Number of READ requests so far."""
         self._hidden = dict(hidden or {})
-        self._settled = settled
+        self._changes_reported = changes_reported
         self._on_error = on_error
         self._made: dict[int, int] = {}
         self._stale: dict[int, tuple[Inode | None, str]] = {}
@@ -96,8 +96,8 @@ class Session:
 
     def path_of_handle(self, number: int, *, directory: bool) -> str:
         """Return the path in the mount of a handle; empty for an unknown number."""
-        opened = (self.directories if directory else self.files).get(number)
-        return opened.inode.path if opened is not None else ""
+        open_file = (self.directories if directory else self.files).get(number)
+        return open_file.inode.path if open_file is not None else ""
 
     # --- nodes --------------------------------------------------------------------------------------------------------------
 
@@ -153,10 +153,10 @@ class Session:
     async def attributes(self, inode: Inode) -> Attributes:
         """Return the attributes of ``inode``, as through an open handle if there is one."""
         while True:
-            opened = self.open_file(inode)
-            attributes = await (opened.handle if opened is not None else await self.node(inode)).attributes()
+            open_file = self.open_file(inode)
+            attributes = await (open_file.handle if open_file is not None else await self.node(inode)).attributes()
             # Else it was opened meanwhile, perhaps with another value.
-            if self.open_file(inode) in (opened, None):
+            if self.open_file(inode) in (open_file, None):
                 return attributes
 
     def refer(self, parent: Inode, name: str, node: Node, attributes: Attributes | None = None) -> Inode:
@@ -180,8 +180,8 @@ class Session:
 
     def is_another_file(self, inode: Inode, of: object) -> bool:
         """Return True if ``inode`` is open with a file of another `Handle.of`, with which the file would share the kernel's pages."""
-        opened = self.open_file(inode)
-        return opened is not None and opened.handle.of is not of
+        open_file = self.open_file(inode)
+        return open_file is not None and open_file.handle.of is not of
 
     def vanished(self, parent: Inode, name: str) -> Inode | None:
         """Record the removal of a name; return its inode, if the kernel holds one."""
@@ -197,18 +197,18 @@ class Session:
         if not inode.open_handles:
             return None
         found: OpenFile | None = None
-        for opened in self.files.values():
-            if opened.inode is inode:
-                if not opened.handle.is_outdated:
-                    return opened
-                found = found or opened
+        for open_file in self.files.values():
+            if open_file.inode is inode:
+                if not open_file.handle.is_outdated:
+                    return open_file
+                found = found or open_file
         return found
 
     def add_file(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False) -> int:
         """Register an open ``handle`` and return its number. ``writes``: opened for writing."""
         number = self._new_handle()
         self.files[number] = OpenFile(inode, handle, opener, writes=writes)
-        self.inodes.opened(inode)
+        self.inodes.add_open(inode)
         return number
 
     async def add_directory(self, inode: Inode) -> int:
@@ -219,20 +219,20 @@ class Session:
             raise StaleEntry(f"{inode.path!r}: folder was moved, replaced or erased", key=inode.path)
         number = self._new_handle()
         self.directories[number] = OpenDirectory(inode, directory.entries(), self.kernel_cache.epoch)
-        self.inodes.opened(inode)
+        self.inodes.add_open(inode)
         return number
 
     async def release_file(self, number: int) -> None:
         """Release a file that the kernel has closed."""
-        opened = self.files.pop(number)
-        released = self._releasing[opened] = trio.Event()
-        self.unheard.closed(opened, self.files.values())
+        open_file = self.files.pop(number)
+        released = self._releasing[open_file] = trio.Event()
+        self.unheard.closed(open_file, self.files.values())
         try:
-            await opened.handle.release()
+            await open_file.handle.release()
         finally:
-            del self._releasing[opened]
+            del self._releasing[open_file]
             released.set()
-            self.inodes.closed(opened.inode)
+            self.inodes.closed(open_file.inode)
 
     async def _released(self, parent: Inode, name: str) -> None:
         """Wait, for a moment at most, for earlier RELEASEs of a file of this name.
@@ -274,10 +274,10 @@ class Session:
         The caller holds no lock that a handler may need. ``has_locked``: see `Notifier.drained`.
         """
         with trio.move_on_after(PATIENCE):
-            await self._settled()
+            await self._changes_reported()
         await self.notifier.drained(has_locked=has_locked)
 
-    async def tell_names(self) -> None:
+    async def drain_names(self) -> None:
         """Wait, for a moment at most, until the kernel has invalidated changed names in other folders than those it has locked.
 
         Through a stale name a program would change the wrong file.
@@ -285,7 +285,7 @@ class Session:
         if self.kernel_cache.names_changed:
             self.kernel_cache.names_changed = False
             with trio.move_on_after(MOMENT):
-                await self._settled()
+                await self._changes_reported()
                 await self.notifier.drained()
 
     async def doubt_name(self, inode: Inode) -> None:
@@ -295,10 +295,10 @@ class Session:
             with trio.move_on_after(MOMENT):
                 await self.notifier.drained()
 
-    def forget_pages_if_superseded(self, opened: OpenFile) -> None:
+    def forget_pages_if_superseded(self, open_file: OpenFile) -> None:
         """Invalidate the pages of a superseded file after a publish: the bytes become part of the present value, only which is right."""
-        if opened.written and opened.inode.nameless:
-            self.notifier.inode(opened.inode.ino)
+        if open_file.written and open_file.inode.nameless:
+            self.notifier.inode(open_file.inode.ino)
 
     async def forget_attributes(self, inode: Inode) -> None:
         """Make the kernel request the attributes again before it reads, and drop older answers. The caller holds no lock."""
@@ -308,11 +308,11 @@ class Session:
 
     def stale_twice(self, opener: int, inode: Inode) -> bool:
         """Record ESTALE for a thread's open of ``inode``; return True if its previous open of this name was stale too."""
-        place = inode.parent, inode.called
+        entry = inode.parent, inode.called
         before = self._stale.pop(opener, None)
-        if before is not None and before == place:
+        if before is not None and before == entry:
             return True
-        self._stale[opener] = place
+        self._stale[opener] = entry
         if len(self._stale) > _STALE_KEPT:
             del self._stale[next(iter(self._stale))]
         return False

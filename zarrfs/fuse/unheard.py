@@ -42,34 +42,34 @@ class Unheard:
         self._of_mappings: set[int] = set()
         """Inodes whose error is cleared only by a successful FLUSH or FSYNC."""
 
-    async def refused(self, opened: OpenFile, offset: int, error: Exception) -> None:
+    async def refused(self, open_file: OpenFile, offset: int, error: Exception) -> None:
         """Record a WRITE to be answered with ``error``."""
         # A whole page, or the part of the last one within the file.
-        if not offset % _PAGE and await self.has_mapped(opened):
-            self._lose(opened.inode, error)
+        if not offset % _PAGE and await self.has_mapped(open_file):
+            self._lose(open_file.inode, error)
         else:
-            self._errors[opened.inode.ino] = error
+            self._errors[open_file.inode.ino] = error
 
     @asynccontextmanager
-    async def telling(self, opened: OpenFile) -> AsyncIterator[None]:
+    async def replying(self, open_file: OpenFile) -> AsyncIterator[None]:
         """Track FLUSH or FSYNC in the body, which returns the outcome for its bytes to the opener."""
-        ino = opened.inode.ino
+        ino = open_file.inode.ino
         try:
             yield
         except Exception as error:
-            if opened.writes and await self.has_mapped(opened):
+            if open_file.writes and await self.has_mapped(open_file):
                 self._errors[ino] = error
                 self._of_mappings.add(ino)
-            elif opened.writes and ino not in self._of_mappings:
+            elif open_file.writes and ino not in self._of_mappings:
                 # The caller of write(2) got the error twice.
                 self._errors.pop(ino, None)
             raise
-        if opened.writes:
+        if open_file.writes:
             self._forget(ino)
 
-    def closed(self, opened: OpenFile, others: Iterable[OpenFile]) -> None:
+    def closed(self, open_file: OpenFile, others: Iterable[OpenFile]) -> None:
         """Record a closed file; ``others``: the files still open."""
-        inode = opened.inode
+        inode = open_file.inode
         if not any(each.writes and each.inode is inode for each in others) and (error := self._forget(inode.ino)) is not None:
             self._lose(inode, error)
 
@@ -77,12 +77,12 @@ class Unheard:
         self._of_mappings.discard(ino)
         return self._errors.pop(ino, None)
 
-    async def has_mapped(self, opened: OpenFile) -> bool:
+    async def has_mapped(self, open_file: OpenFile) -> bool:
         """Return True if the opener has a writable mapping of it; False if that is not known in time."""
         found = False
-        if self._is_mapped is not None and opened.opener:
+        if self._is_mapped is not None and open_file.opener:
             with trio.move_on_after(_PATIENCE):
-                found = await self._is_mapped(opened.opener, opened.inode.path)
+                found = await self._is_mapped(open_file.opener, open_file.inode.path)
         return found
 
     def _lose(self, inode: Inode, error: Exception) -> None:

@@ -64,7 +64,7 @@ def _kept_going(loop: _Loop, is_over: Callable[[], bool]) -> _Loop:
                 if (isinstance(error, OSError) and error.errno == errno.ECONNABORTED) or is_over():
                     raise
                 RESERVE.release()
-                _tell(error)
+                _log(error)
             await trio.sleep(_PAUSE)
 
     return worker
@@ -90,7 +90,7 @@ async def _memory() -> None:
             await trio.sleep(_PAUSE)
 
 
-def _tell(error: BaseException) -> None:
+def _log(error: BaseException) -> None:
     try:
         log.error("a worker failed and continues: %s: %s", type(error).__name__, error)
     except Exception:  # noqa: BLE001 (no memory for the log either)

@@ -36,7 +36,7 @@ from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intent, Intents, Record, erase_in_steps, store_together
 from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.placing import Placing, place_of
+from zarrfs.hierarchy.placing import Placing, prefix_of
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.renaming import Renaming
 from zarrfs.hierarchy.revising import revise
@@ -86,7 +86,7 @@ class NodeEditor:
             self._hierarchy.reveal(node.path)
             await self._new.make_parents(layout, node.path)
             await self._new.clear(layout, node, chunks)
-            await self._new.place(layout, node)
+            await self._new.write(layout, node)
 
     async def place_apart(self, node: ArrayNode, *, over: bool) -> Placing | None:
         """Return the place apart for the chunks of a new array, which are stored before its documents, until `put`.
@@ -111,11 +111,11 @@ class NodeEditor:
                 log.info("%s: created in place, no place apart: %s", node.path, error)
             else:
                 return placing
-        if self._store.capabilities.hierarchical and await holds_only_chunks(self._store, place_of(layout, node)):
+        if self._store.capabilities.hierarchical and await holds_only_chunks(self._store, prefix_of(layout, node)):
             # A leftover chunk may be in the way of a folder.
             async with self._editing(layout):
                 await self._new.check_free(node)
-                await erase_in_steps(self._store, place_of(layout, node))
+                await erase_in_steps(self._store, prefix_of(layout, node))
         return None
 
     async def put(self, node: ArrayNode, placing: Placing, *, over: bool) -> None:
@@ -130,7 +130,7 @@ class NodeEditor:
                 elif node.path != ROOT:
                     await self._new.require_nothing_hidden(node.path)
                 await self._new.make_parents(layout, node.path)
-                await self._new.place_entry(layout)
+                await self._new.write_entry(layout)
                 try:
                     if is_over:
                         await self._copies.take_out(node.path)
@@ -144,7 +144,7 @@ class NodeEditor:
 
     async def _put(self, layout: Layout, node: ArrayNode, placing: Placing, *, over: bool) -> None:
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
-        async with self._hierarchy.live.changing(node.path.prefix, place_of(layout, node), *documents):
+        async with self._hierarchy.live.changing(node.path.prefix, prefix_of(layout, node), *documents):
             before = await self._hierarchy.documents(documents)
             replaced = await self._hierarchy.node(node.path) if node.path == ROOT else None
             chunks = await self._chunk_keys(replaced) if isinstance(replaced, ArrayNode) else ()
@@ -166,7 +166,7 @@ class NodeEditor:
                 raise EntryExists(f"{node.path}: not an empty group", key=node.path)
             await self._new.make_parents(layout, node.path)
             await self._new.clear(layout, node)
-            await self._new.place(layout, node, over=True)
+            await self._new.write(layout, node, over=True)
             self._hierarchy.empty_groups.lose(node.path)
 
     async def amend(self, path: NodePath, edit: Edit, *, of: LiveNode | None = None) -> None:
@@ -185,7 +185,7 @@ class NodeEditor:
                     raise MetadataError(f"{path}: a group has no shape", key=path)
                 if edit.attributes:
                     await self._new.make_parents(layout, path)
-                    await self._new.place(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
+                    await self._new.write(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
                 return
             with _presupposing(of):
                 await self._amend(layout, path, edit)
@@ -295,7 +295,7 @@ class NodeEditor:
         await self._copies.take_out(path)
         try:
             async with self._hierarchy.live.changing(path.prefix, node.chunk_prefix, *documents):
-                waiting = self._hierarchy.queued.below(node.chunk_prefix)
+                queued = self._hierarchy.queued.below(node.chunk_prefix)
                 await self._store.erase_values(documents)
                 start, decode = len(node.chunk_prefix), metadata.chunk_key_encoding.decode
                 keys = [
@@ -310,7 +310,7 @@ class NodeEditor:
                 for key in documents:
                     self._hierarchy.live.erased(key)
                 self._hierarchy.live.removed(path)
-                await self._hierarchy.queued.drop(waiting)
+                await self._hierarchy.queued.drop(queued)
         finally:
             with trio.CancelScope(shield=True):
                 await self._copies.put_in(layout, path)
@@ -318,23 +318,23 @@ class NodeEditor:
     async def _erase(self, layout: Layout, node: Node, intent: Intent) -> None:
         path = node.path
         layouts = await self._hierarchy.layouts(path)
-        places = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
+        prefixes = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
         documents = [key for each in layouts for key in each.document_keys(path)]
         # All in one folder; or a hierarchy of its own, with its entry point and all else in its folder.
-        is_one = all(each.startswith(path.prefix) for each in (*places, *documents)) or begins_at(layout, path)
+        is_one = all(each.startswith(path.prefix) for each in (*prefixes, *documents)) or begins_at(layout, path)
         if is_one:
-            places = {path.prefix: None}
+            prefixes = {path.prefix: None}
         is_apart = await self._begin_erasing(path, intent)
-        async with self._hierarchy.live.changing(path.prefix, *places, *documents):
+        async with self._hierarchy.live.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.
-            waiting = [each for prefix in places for each in self._hierarchy.queued.below(prefix)]
+            queued = [each for prefix in prefixes for each in self._hierarchy.queued.below(prefix)]
             if not (is_one and is_apart and await self._take_away(path.prefix, intent.gone)):
                 for each in layouts:
                     await self._erase_documents(each, path)
                 if isinstance(node, ArrayNode) and not node.metadata.shape:
                     # The key of its only chunk may lie beside its prefix.
                     await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
-                for number, prefix in enumerate(places):
+                for number, prefix in enumerate(prefixes):
                     if not (is_apart and await self._take_away(prefix, intent.gone.child(str(number)))):
                         if isinstance(node, ArrayNode) and self._store.capabilities.list:
                             await self._erase_most(prefix)
@@ -342,7 +342,7 @@ class NodeEditor:
             for key in documents:
                 self._hierarchy.live.erased(key)
             self._hierarchy.live.removed(path)
-            await self._hierarchy.queued.drop(waiting)
+            await self._hierarchy.queued.drop(queued)
 
     async def _erase_most(self, prefix: Prefix) -> None:
         """Erase chunks in short steps. The last ones go with their folder: without chunks it would be taken for a group."""
@@ -362,9 +362,9 @@ class NodeEditor:
             return False
         return True
 
-    async def _take_away(self, place: Prefix, gone: Prefix) -> bool:
+    async def _take_away(self, prefix: Prefix, gone: Prefix) -> bool:
         try:
-            await self._intents.store.rename_prefix(place, gone)
+            await self._intents.store.rename_prefix(prefix, gone)
         except StoreUnsupported:
             return False
         return True

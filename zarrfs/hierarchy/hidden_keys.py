@@ -12,35 +12,37 @@ from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Store
 
 
-async def hidden_keys(store: Store, node: Node, places: Iterable[Prefix], own: Collection[str], lock_suffix: str = "") -> list[str]:
-    """Return the names of such keys and prefixes in ``places``, the folders of ``node``; at least one if any exists.
+async def hidden_keys(
+    store: Store, node: Node, prefixes: Iterable[Prefix], own: Collection[str], lock_suffix: str = ""
+) -> list[str]:
+    """Return the names of such keys and prefixes in ``prefixes``, the folders of ``node``; at least one if any exists.
 
     ``own``: keys and prefixes that belong to the node, as its chunks do, and the locks beside them (`Dialect.lock_suffix`).
     """
     found: list[str] = []
-    for place in places:
+    for prefix in prefixes:
         if isinstance(node, ArrayNode):
-            found += [key async for key in _apart_from_chunks(store, place, node, own, lock_suffix)]
+            found += [key async for key in _apart_from_chunks(store, prefix, node, own, lock_suffix)]
             continue
-        async for name, is_prefix, _, _ in store.list_dir(place):
+        async for name, is_prefix, _, _ in store.list_dir(prefix):
             if is_prefix:
-                is_hidden = place.child(name) not in own and await _holds_any(store, place.child(name))
+                is_hidden = prefix.child(name) not in own and await _holds_any(store, prefix.child(name))
             else:
-                is_hidden = place.key(name) not in own
+                is_hidden = prefix.key(name) not in own
             if is_hidden:
                 found.append(name)
     return found
 
 
 async def _apart_from_chunks(
-    store: Store, place: Prefix, node: ArrayNode, own: Collection[str], lock_suffix: str
+    store: Store, prefix: Prefix, node: ArrayNode, own: Collection[str], lock_suffix: str
 ) -> AsyncIterator[str]:
     keys, ndim = node.metadata.chunk_key_encoding, node.metadata.ndim
-    async for key in store.list_prefix(place):
+    async for key in store.list_prefix(prefix):
         locked = key.removesuffix(lock_suffix)
         is_chunk = locked.startswith(node.chunk_prefix) and keys.decode(locked[len(node.chunk_prefix) :], ndim) is not None
         if locked not in own and not is_chunk:
-            yield key[len(place) :]
+            yield key[len(prefix) :]
             return
 
 

@@ -39,7 +39,7 @@ from zarrfs.errors import (
     StoreTimeout,
     ZarrfsError,
 )
-from zarrfs.hierarchy.moves import Place, apart_in, parse_place, rename, rename_rest
+from zarrfs.hierarchy.moves import Target, apart_in, parse_target, rename, rename_rest
 from zarrfs.hierarchy.revising import Read, put_each
 from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
@@ -64,18 +64,18 @@ _LOCKED_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Record of an ``operation`` on the node at ``path``, which lies at the prefix ``place``.
+    """Record of an ``operation`` on the node at ``path``, which lies at the prefix ``prefix``.
 
-    ``is_used``: the place had content at first; ``source``: previous prefix of what is renamed to it. For documents outside of ``place``:
-    those ``before`` and those ``after`` the operation. ``copies``: the content apart is copied to the place, entirely, and again after a
-    failure; ``erased``: keys erased there before that, None for all; ``count``: number of values apart. ``moves``: keys and prefixes to
-    rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be deleted;
-    ``is_placing``: all of these were apart, and are being moved to the new places.
+    ``is_used``: the place had content at first; ``source``: previous prefix of what is renamed to it. For documents outside of
+    ``prefix``: those ``before`` and those ``after`` the operation. ``copies``: the content apart is copied to the place, entirely, and
+    again after a failure; ``erased``: keys erased there before that, None for all; ``count``: number of values apart. ``moves``: keys and
+    prefixes to rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be
+    deleted; ``is_placing``: all of these were apart, and are being moved to the new places.
     """
 
     operation: Operation
     path: NodePath
-    place: Prefix
+    prefix: Prefix
     is_used: bool = True
     source: Prefix | None = None
     copies: bool = False
@@ -83,12 +83,12 @@ class Record:
     count: int | None = None
     before: Mapping[Key, bytes] = field(default_factory=dict)
     after: Mapping[Key, bytes] = field(default_factory=dict)
-    moves: tuple[tuple[Place, Place], ...] = ()
-    replaced: tuple[Place, ...] = ()
+    moves: tuple[tuple[Target, Target], ...] = ()
+    replaced: tuple[Target, ...] = ()
     is_placing: bool = False
 
     @property
-    def moved(self) -> tuple[Place, ...]:
+    def moved(self) -> tuple[Target, ...]:
         """Return the keys and prefixes that lie apart in between."""
         return (*self.replaced, *(old for old, _ in self.moves))
 
@@ -98,7 +98,7 @@ class Record:
             "version": VERSION if self.moves else 1,
             "operation": self.operation,
             "path": self.path,
-            "place": self.place,
+            "place": self.prefix,
             "is_used": self.is_used,
             "source": self.source,
             "copies": self.copies,
@@ -124,8 +124,8 @@ class Record:
             source, erased = content["source"], content["erased"]
             if not content["place"] and erased is None:
                 raise ValueError("place is the whole store")
-            moves = tuple((parse_place(old), parse_place(new)) for old, new in content.get("moves", ()))
-            replaced = tuple(map(parse_place, content.get("replaced", ())))
+            moves = tuple((parse_target(old), parse_target(new)) for old, new in content.get("moves", ()))
+            replaced = tuple(map(parse_target, content.get("replaced", ())))
             named = (content["place"], *content["before"], *content["after"], *(erased or ()), *sum(moves, ()), *replaced)
             if any(each.startswith(APART) for each in named):
                 raise ValueError(f"names below {APART} are not allowed")
@@ -204,7 +204,7 @@ class Intent:
         return self._noted
 
     async def end(self) -> None:
-        """End the operation, successful or failed: `settle` it, then delete its folder in steps.
+        """End the operation, successful or failed: `resolve` it, then delete its folder in steps.
 
         What cannot be deleted is left for the next mount.
         """
@@ -214,7 +214,7 @@ class Intent:
             return
         try:
             with trio.CancelScope(shield=True):
-                await self.settle()
+                await self.resolve()
                 # From here on all remaining content is to be deleted.
                 await self.forget()
                 for part in (self.new, self.old, self.gone):
@@ -228,22 +228,22 @@ class Intent:
             await self.let_go()
 
     async def move(self, record: Record) -> None:
-        """Rename all ``moves`` of a record. If it raises, `settle` undoes or completes it."""
+        """Rename all ``moves`` of a record. If it raises, `resolve` undoes or completes it."""
         await self.begin(record)
-        for place, apart in reversed(apart_in(self.old, record.moved)):
-            if not await rename(self._store, place, apart):
-                raise NoSuchEntry(f"{record.path}: {place} was moved or removed by another program", key=place)
+        for target, apart in reversed(apart_in(self.old, record.moved)):
+            if not await rename(self._store, target, apart):
+                raise NoSuchEntry(f"{record.path}: {target} was moved or removed by another program", key=target)
         await self.note(record := replace(record, is_placing=True))
-        for apart, place in self.rest(record):
-            await rename(self._store, apart, place)
+        for apart, target in self.rest(record):
+            await rename(self._store, apart, target)
         await self.forget()
 
-    def rest(self, record: Record) -> list[tuple[Place, Place]]:
+    def rest(self, record: Record) -> list[tuple[Target, Target]]:
         """Return pairs (apart, place) of the content apart and its destination: the new places, or the old ones unless ``is_placing``."""
-        places = apart_in(self.old, record.moved)
+        pairs = apart_in(self.old, record.moved)
         if not record.is_placing:
-            return [(apart, place) for place, apart in places]
-        return [(apart, new) for (_, apart), (_, new) in zip(places[len(record.replaced) :], record.moves, strict=True)]
+            return [(apart, target) for target, apart in pairs]
+        return [(apart, new) for (_, apart), (_, new) in zip(pairs[len(record.replaced) :], record.moves, strict=True)]
 
     async def forget(self) -> None:
         """Erase the record: all content is in its final position."""
@@ -251,14 +251,14 @@ class Intent:
             await self._store.erase(self.prefix.key(_RECORD))
             self._noted = None
 
-    async def settle(self) -> bool:
-        """Run `settle` with the last stored record."""
+    async def resolve(self) -> bool:
+        """Run `resolve` with the last stored record."""
         if self.is_unknown:
             return False
         if self._noted is not None and self._noted.moves:
             # The update of the record may have failed and yet taken effect.
             await self.record()
-        return self._noted is None or await settle(self._store, self, self._noted)
+        return self._noted is None or await resolve(self._store, self, self._noted)
 
     async def let_go(self) -> None:
         """Release the lock, for another worker."""
@@ -313,7 +313,7 @@ class Intents:
                 await self.store.remove_prefix(APART)
 
 
-async def settle(store: Store, intent: Intent, record: Record) -> bool:
+async def resolve(store: Store, intent: Intent, record: Record) -> bool:
     """Complete or undo an operation that failed or was interrupted; return True if it is completed, False if undone.
 
     The caller ends the intent (`Intent.end`). May be repeated after a failure.
@@ -322,7 +322,7 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
         # Content without a position is only deleted.
         return True
     if record.operation == "amend":
-        return await _settle_documents(store, record)
+        return await _resolve_documents(store, record)
     if record.moves:
         await rename_rest(store, intent.rest(record))
         return record.is_placing
@@ -334,12 +334,12 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
     if not record.after and not record.before:
         if not is_aside:
             return True
-        if not await store.prefix_exists(record.place):
-            await store.rename_prefix(intent.old, record.place)
+        if not await store.prefix_exists(record.prefix):
+            await store.rename_prefix(intent.old, record.prefix)
             return False
         if await store.prefix_exists(record.source if record.source is not None else intent.new):
             raise KeyConflict(
-                f"{record.path}: previous content is in {intent.old}, its place is taken by other keys", key=record.place
+                f"{record.path}: previous content is in {intent.old}, its place is taken by other keys", key=record.prefix
             )
         return True
     if record.after and await _are_stored(store, record.after):
@@ -347,12 +347,12 @@ async def settle(store: Store, intent: Intent, record: Record) -> bool:
     if not is_aside and await _are_stored(store, record.before):
         # No step was taken.
         return False
-    if (is_aside or not record.is_used) and await store.prefix_exists(record.place):
+    if (is_aside or not record.is_used) and await store.prefix_exists(record.prefix):
         # The content goes back to where the next attempt expects it.
         is_apart = await store.prefix_exists(intent.new)
-        await store.rename_prefix(record.place, intent.gone if is_apart else intent.new)
+        await store.rename_prefix(record.prefix, intent.gone if is_apart else intent.new)
     if is_aside:
-        await store.rename_prefix(intent.old, record.place)
+        await store.rename_prefix(intent.old, record.prefix)
     for key, value in record.before.items():
         await store.set(key, value)
     return False
@@ -372,7 +372,7 @@ async def store_together(intents: Intents, path: NodePath, read: Read, after: Ma
         await intent.forget()
 
 
-async def _settle_documents(store: Store, record: Record) -> bool:
+async def _resolve_documents(store: Store, record: Record) -> bool:
     stored = {key: await store.get(key) for key in {**record.before, **record.after}}
     now = {key: bytes(value) for key, value in stored.items() if value is not None}
     if now == record.after:
@@ -393,12 +393,12 @@ async def copy_into_place(store: Store, intent: Intent, record: Record) -> None:
 
     After a failure it is repeated from the start.
     """
-    new = {record.place.key(key[len(intent.new) :]): key async for key in store.list_prefix(intent.new)}
+    new = {record.prefix.key(key[len(intent.new) :]): key async for key in store.list_prefix(intent.new)}
     if record.count is not None and len(new) != record.count:
-        raise KeyConflict(f"{intent.new}: {len(new)} values found, {record.count} expected", key=record.place)
+        raise KeyConflict(f"{intent.new}: {len(new)} values found, {record.count} expected", key=record.prefix)
     new = {there: key for there, key in new.items() if there not in record.after}
     await store.erase_values(record.before)
-    erased = record.erased if record.erased is not None else [key async for key in store.list_prefix(record.place)]
+    erased = record.erased if record.erased is not None else [key async for key in store.list_prefix(record.prefix)]
     # Before anything is copied: an old key may be in the way of a new folder.
     await store.erase_values([key for key in erased if key not in new])
     for there, key in new.items():

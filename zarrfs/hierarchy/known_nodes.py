@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from zarrfs.dialects.base import Layout
-from zarrfs.hierarchy.live_array import OpenArray, Said
+from zarrfs.hierarchy.live_array import DocumentVersion, OpenArray
 from zarrfs.hierarchy.path_index import NodeIndex
 from zarrfs.keys import Key, NodePath
 from zarrfs.model import cf_fill_value, chunk_key, data_type
@@ -60,16 +60,16 @@ class KnownNode:
     """
 
     __slots__ = (
-        "_opened",
+        "_open_array",
         "chunks_ns",
         "digest",
+        "document",
         "documents_ns",
         "expires",
         "folder_epoch",
         "folder_ns",
         "learnt",
         "node",
-        "said",
         "source",
     )
 
@@ -79,33 +79,33 @@ class KnownNode:
         digest: bytes,
         expires: float,
         learnt: int = 0,
-        opened: OpenArray | None = None,
+        open_array: OpenArray | None = None,
         documents_ns: int | None = None,
         chunks_ns: int | None = None,
-        said: Said = (None, None),
+        document: DocumentVersion = (None, None),
         source: Source = Source(),
     ) -> None:
         self.node = node
         self.digest = digest
         self.expires = expires
         self.learnt = learnt
-        self._opened: OpenArray | weakref.ref[OpenArray] | None = opened
+        self._open_array: OpenArray | weakref.ref[OpenArray] | None = open_array
         self.documents_ns = documents_ns
         self.chunks_ns = chunks_ns
-        self.said = said
+        self.document = document
         self.folder_ns: int | None = None
         """Time of the last change of names in its folder, as of the store's change counter ``folder_epoch``."""
         self.folder_epoch = -1
         self.source = source
 
     @property
-    def opened(self) -> OpenArray | None:
+    def open_array(self) -> OpenArray | None:
         """The array, if it was requested."""
-        return self._opened() if isinstance(self._opened, weakref.ref) else self._opened
+        return self._open_array() if isinstance(self._open_array, weakref.ref) else self._open_array
 
-    @opened.setter
-    def opened(self, opened: OpenArray | None) -> None:
-        self._opened = opened
+    @open_array.setter
+    def open_array(self, open_array: OpenArray | None) -> None:
+        self._open_array = open_array
 
     def fade(self) -> None:
         """Drop the content of the documents."""
@@ -114,8 +114,8 @@ class KnownNode:
         elif isinstance(self.node, GroupNode):
             self.node = replace(self.node, attributes={})
         self.digest, self.expires = b"", float("-inf")
-        if isinstance(self._opened, OpenArray):
-            self._opened = weakref.ref(self._opened)
+        if isinstance(self._open_array, OpenArray):
+            self._open_array = weakref.ref(self._open_array)
 
 
 class KnownNodes:

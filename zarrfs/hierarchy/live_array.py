@@ -10,11 +10,11 @@ from zarrfs.arrays.live_node import Confirm, LiveNode
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayMetadata
-from zarrfs.stores.anchor import Nowhere
+from zarrfs.stores.anchor import AbsentFolder
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Generation
 
-Said = tuple[Key | None, Generation | None]
+DocumentVersion = tuple[Key | None, Generation | None]
 """Key of the document that describes a node, and its generation; None for a node without one."""
 
 
@@ -32,7 +32,7 @@ class LiveArray(LiveNode):
         """Its last known metadata, held by a reader or not."""
         self.is_misplaced = False
         """True if its folder was not held in time: the document there had changed already."""
-        self._opened: weakref.ref[OpenArray] | None = None
+        self._open_array: weakref.ref[OpenArray] | None = None
         self._readers: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
 
     @property
@@ -42,33 +42,33 @@ class LiveArray(LiveNode):
         return folder if folder and self.chunk_prefix.startswith(folder) else None
 
     @property
-    def opened(self) -> OpenArray | None:
+    def open_array(self) -> OpenArray | None:
         """The array by its present documents, if it is held."""
-        return self._opened() if self._opened is not None else None
+        return self._open_array() if self._open_array is not None else None
 
-    @opened.setter
-    def opened(self, opened: OpenArray | None) -> None:
-        self._opened = weakref.ref(opened) if opened is not None else None
-        if opened is not None:
-            self.metadata = opened.array.metadata
+    @open_array.setter
+    def open_array(self, open_array: OpenArray | None) -> None:
+        self._open_array = weakref.ref(open_array) if open_array is not None else None
+        if open_array is not None:
+            self.metadata = open_array.array.metadata
             for each in self._readers:
                 each.earlier.clear()
-            opened.reader.earlier.update(self._readers)
-            self._readers.add(opened.reader)
+            open_array.reader.earlier.update(self._readers)
+            self._readers.add(open_array.reader)
 
     def resized(self, metadata: ArrayMetadata) -> None:
         """Record a change of its shape: what is open has the old layout."""
-        if (opened := self.opened) is not None:
-            opened.superseded = True
-            opened.reader.discard()
+        if (open_array := self.open_array) is not None:
+            open_array.superseded = True
+            open_array.reader.discard()
         self.layouts += 1
-        self.opened = None
+        self.open_array = None
         self.metadata = metadata
 
     def anchor_in(self, store: Store, *, is_changing: bool) -> None:
         """Hold its folder, if it is not held and its document there is the one that was read. ``is_changing``: this mount moves it."""
         held = self.anchor
-        if self.folder is None or self.document is None or (held is not None and held.holds and not isinstance(held, Nowhere)):
+        if self.folder is None or self.document is None or (held is not None and held.holds and not isinstance(held, AbsentFolder)):
             return
         anchor = store.anchor(self.folder)
         if anchor is None or anchor.generation(self.document[len(self.folder) :]) == self.generation:
@@ -76,18 +76,18 @@ class LiveArray(LiveNode):
             return
         # The folder has replaced the one that was read, or its document is being written.
         self.is_unread = self.is_misplaced = True
-        if isinstance(anchor, Nowhere) and not is_changing:
+        if isinstance(anchor, AbsentFolder) and not is_changing:
             # A folder that appears there later is another, unless with this very document.
             self.anchor = anchor
 
-    def is_said_at(self, place: Key | Prefix) -> bool:
-        """Return True if the document that describes it lies at ``place``."""
-        said: str = self.document if self.document is not None else self.path.prefix
-        return said.startswith(place) if isinstance(place, Prefix) else said == place
+    def is_described_at(self, target: Key | Prefix) -> bool:
+        """Return True if the document that describes it lies at ``target``."""
+        described_at: str = self.document if self.document is not None else self.path.prefix
+        return described_at.startswith(target) if isinstance(target, Prefix) else described_at == target
 
-    def concerns(self, place: Key | Prefix) -> bool:
-        """Return True if a change at ``place`` can replace or move the array."""
-        return self.is_said_at(place) or (isinstance(place, Prefix) and self.chunk_prefix.startswith(place))
+    def is_affected_by(self, target: Key | Prefix) -> bool:
+        """Return True if a change at ``target`` can replace or move the array."""
+        return self.is_described_at(target) or (isinstance(target, Prefix) and self.chunk_prefix.startswith(target))
 
 
 @dataclass(slots=True, weakref_slot=True)

@@ -18,10 +18,10 @@ from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.live_node import LiveNode, unfenced
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.known_nodes import without_large_attributes
-from zarrfs.hierarchy.live_array import LiveArray, OpenArray, Said
+from zarrfs.hierarchy.live_array import DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.moves import relocated
 from zarrfs.hierarchy.path_index import PathIndex
-from zarrfs.hierarchy.places import Place, Places, moved_path, paths_of
+from zarrfs.hierarchy.places import BoundPath, BoundPaths, moved_path, paths_of
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
@@ -48,9 +48,9 @@ class LiveNodes:
         self._underway: tuple[Key | Prefix, ...] = ()
         self._changed = trio.Event()
         self._wanted: list[tuple[Key | Prefix, ...]] = []
-        self._staying: list[tuple[Place, trio.lowlevel.Task]] = []
+        self._staying: list[tuple[BoundPath, trio.lowlevel.Task]] = []
         self._fences: list[tuple[tuple[Key | Prefix, ...], list[trio.Event]]] = []
-        self.places = Places()
+        self.bound_paths = BoundPaths()
         """Open folders of nodes, arrays or not."""
         self.turning: set[NodePath] = set()
         """Groups being turned into arrays, whose folders stay the same."""
@@ -102,10 +102,10 @@ class LiveNodes:
             return
         self.changes += 1
         if (paths := paths_of(old, new)) is not None:
-            self.places.moved(*paths)
+            self.bound_paths.moved(*paths)
         with_it = []
-        for node in self._concerned(old):
-            if not node.is_said_at(old):
+        for node in self._affected(old):
+            if not node.is_described_at(old):
                 continue
             path = moved_path(node.path, old, new)
             if node in self._making:
@@ -126,21 +126,21 @@ class LiveNodes:
                 continue
             self._forget(node)
             if node.document is not None:
-                self.say(node, (Key(new + node.document[len(old) :]), node.generation))
+                self.set_document(node, (Key(new + node.document[len(old) :]), node.generation))
             node.move(path, Prefix(new + node.chunk_prefix[len(old) :]))
             with_it.append(node)
         for node in with_it:
             self._put(node)
-            if (opened := node.opened) is not None:
-                opened.array.node = replace(opened.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
+            if (open_array := node.open_array) is not None:
+                open_array.array.node = replace(open_array.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
 
     def renamed(self, path: NodePath, new_path: NodePath, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> None:
         """Record a move, by this mount, of the node at ``path`` and all below it, whose documents and chunks lie in different places.
 
         ``pairs``: the old and new places."""
         self.changes += 1
-        self.places.moved(path, new_path)
-        places = list(pairs)
+        self.bound_paths.moved(path, new_path)
+        moved = list(pairs)
         with_it = [
             node
             for node in dict.fromkeys((*self.at_and_below(path), *self._making))
@@ -150,31 +150,31 @@ class LiveNodes:
         for node in with_it:
             self._forget(node)
             if node.document is not None:
-                said = Key(relocated(node.document, places)), node.generation
+                document = Key(relocated(node.document, moved)), node.generation
                 if node in self._making:
-                    node.document = said[0]
+                    node.document = document[0]
                 else:
-                    self.say(node, said)
-            node.move(NodePath(f"{new_path}{node.path[len(path) :]}"), Prefix(relocated(node.chunk_prefix, places)))
+                    self.set_document(node, document)
+            node.move(NodePath(f"{new_path}{node.path[len(path) :]}"), Prefix(relocated(node.chunk_prefix, moved)))
         for node in with_it:
             if node in self._making:
                 continue
             self._put(node)
-            if (opened := node.opened) is not None:
-                opened.array.node = replace(opened.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
+            if (open_array := node.open_array) is not None:
+                open_array.array.node = replace(open_array.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
         self.on_moved(path.prefix, new_path.prefix)
 
-    def erased(self, place: Key | Prefix) -> None:
+    def erased(self, target: Key | Prefix) -> None:
         """Record that this mount erased all below a prefix, or the document of an array to be erased.
 
         (A document that is erased alone may be about to be rewritten, as by editors: `confirm` decides that.)"""
         self.changes += 1
-        for node in self._concerned(place):
+        for node in self._affected(target):
             if node in self._making:
-                if place not in (node.path.prefix, node.chunk_prefix):
+                if target not in (node.path.prefix, node.chunk_prefix):
                     node.end("lost its folder during creation")
-            elif node.is_said_at(place):
-                node.erased_here = True
+            elif node.is_described_at(target):
+                node.erased_by_mount = True
                 self._end(node, "was erased")
 
     def replaced(self, node: LiveArray, path: NodePath, chunk_prefix: Prefix) -> None:
@@ -182,7 +182,7 @@ class LiveNodes:
         self._forget(node)
         # It was moved aside, or erased; errors and saved chunks name its last path.
         node.move(path, chunk_prefix)
-        node.erased_here, node.replaced_here = False, True
+        node.erased_by_mount, node.replaced_by_mount = False, True
         why = "was replaced by another array"
         if node.why_gone is None:
             self._end(node, why)
@@ -192,7 +192,7 @@ class LiveNodes:
     def removed(self, path: NodePath, why: str = "was erased") -> None:
         """End the node at ``path``, and all below it. (The folder of the root stays.)"""
         if path != ROOT:
-            self.places.ended(path, why)
+            self.bound_paths.ended(path, why)
             self.on_removed(path)
 
     def document_changed(self, key: Key) -> None:
@@ -200,7 +200,7 @@ class LiveNodes:
         if (node := self._by_document.get(key)) is not None:
             node.is_unread = True
 
-    async def learnt(self, path: NodePath, node: Node | None, said: Said, before: Node | None) -> OpenArray | None:
+    async def learnt(self, path: NodePath, node: Node | None, document: DocumentVersion, before: Node | None) -> OpenArray | None:
         """Process newly read documents: return the array in use at ``path`` if ``node``, found there, is the same array.
 
         Else that array is resized or ended. ``before``: the node found there the previous time."""
@@ -212,7 +212,7 @@ class LiveNodes:
         live = self.at(path)
         if live is None:
             return None
-        opened = live.opened
+        open_array = live.open_array
         if not isinstance(node, ArrayNode):
             if isinstance(node, GroupNode) and node.explicit:
                 self._end(live, "was replaced by a group")
@@ -225,12 +225,12 @@ class LiveNodes:
                 self._end(live, "was replaced by another array")
                 return None
             live.resized(node.metadata)
-            opened = None
-        elif opened is not None:
+            open_array = None
+        elif open_array is not None:
             # Other attributes: what is shown of missing chunks depends on one of them.
-            opened.array.node = without_large_attributes(node)
-        self.say(live, said)
-        return opened if live.why_gone is None else None
+            open_array.array.node = without_large_attributes(node)
+        self.set_document(live, document)
+        return open_array if live.why_gone is None else None
 
     async def confirm(self, live: LiveNode) -> bool:
         """Implement `zarrfs.arrays.live_node.Confirm`. Raises `StaleEntry` and `NodeInDoubt`.
@@ -264,7 +264,7 @@ class LiveNodes:
         live.check()
         self._anchor(live)
 
-    async def opened_to_write(self, live: LiveArray) -> None:
+    async def open_to_write(self, live: LiveArray) -> None:
         """Run `hold` for a file that was opened to be written, before any of it is read. Raises `StaleEntry`."""
         self.hold(live)
         if live.is_unread:
@@ -299,75 +299,75 @@ class LiveNodes:
         """Return True if an operation moves, erases or replaces the node, or is about to."""
         return _is_in(path, self._changing)
 
-    async def settled(self, path: NodePath) -> None:
+    async def wait_stable(self, path: NodePath) -> None:
         """Wait until no operation in progress affects ``path``."""
         while self.is_changing(path):
             await self._changed.wait()
-        for places, fences_there in list(self._fences):
+        for targets, fences_there in list(self._fences):
             if not fences_there:
-                self._fences.remove((places, fences_there))
-            elif _is_in(path, places):
+                self._fences.remove((targets, fences_there))
+            elif _is_in(path, targets):
                 await unfenced(fences_there, path)
 
     @asynccontextmanager
-    async def changing(self, *places: Key | Prefix) -> AsyncIterator[None]:
-        """Keep publishers and lookups out of ``places`` during the body, which changes their content. One at a time."""
+    async def changing(self, *targets: Key | Prefix) -> AsyncIterator[None]:
+        """Keep publishers and lookups out of ``targets`` during the body, which changes their content. One at a time."""
         # A task that stays may itself change something else first: wait for it before others are blocked.
-        self._wanted.append(places)
+        self._wanted.append(targets)
         async with AsyncExitStack() as stack:
-            stack.callback(self._want_no_more, places)
-            while any(task is not trio.lowlevel.current_task() and _is_in(place.path, places) for place, task in self._staying):
+            stack.callback(self._want_no_more, targets)
+            while any(task is not trio.lowlevel.current_task() and _is_in(bound.path, targets) for bound, task in self._staying):
                 await self._changed.wait()
-            await stack.enter_async_context(self._changing_now(*places))
+            await stack.enter_async_context(self._changing_now(*targets))
             yield
 
     @asynccontextmanager
-    async def staying(self, place: Place) -> AsyncIterator[None]:
-        """Prevent moves and removal through this mount of the node at ``place`` during the body, which writes documents there."""
+    async def staying(self, bound: BoundPath) -> AsyncIterator[None]:
+        """Prevent moves and removal through this mount of the node at ``bound`` during the body, which writes documents there."""
         while True:
-            path = place.path
-            await self.settled(path)
-            if any(_is_in(path, places) for places in self._wanted):
+            path = bound.path
+            await self.wait_stable(path)
+            if any(_is_in(path, targets) for targets in self._wanted):
                 await self._changed.wait()
-            elif place.path == path:
+            elif bound.path == path:
                 break
-        place.check()
-        staying = place, trio.lowlevel.current_task()
+        bound.check()
+        staying = bound, trio.lowlevel.current_task()
         self._staying.append(staying)
         try:
             yield
         finally:
             self._staying.remove(staying)
-            self._tell_changed()
+            self._wake()
 
-    def _want_no_more(self, places: tuple[Key | Prefix, ...]) -> None:
-        self._wanted.remove(places)
-        self._tell_changed()
+    def _want_no_more(self, targets: tuple[Key | Prefix, ...]) -> None:
+        self._wanted.remove(targets)
+        self._wake()
 
-    def _tell_changed(self) -> None:
+    def _wake(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 
     @asynccontextmanager
-    async def _changing_now(self, *places: Key | Prefix) -> AsyncIterator[None]:
+    async def _changing_now(self, *targets: Key | Prefix) -> AsyncIterator[None]:
         async with self._lock:
-            self._changing = places
-            concerned = list(dict.fromkeys(node for place in places for node in self._concerned(place)))
+            self._changing = targets
+            affected = list(dict.fromkeys(node for target in targets for node in self._affected(target)))
             given_up: list[trio.Event] = []
             try:
                 async with AsyncExitStack() as stack:
-                    for node in concerned:
+                    for node in affected:
                         await stack.enter_async_context(node.changing())
-                    self._underway = places
+                    self._underway = targets
                     with fences.collected() as given_up:
                         yield
             finally:
                 if given_up:
-                    for node in concerned:
+                    for node in affected:
                         node.fences.extend(given_up)
-                    self._fences.append((places, given_up))
+                    self._fences.append((targets, given_up))
                 self._changing = self._underway = ()
-                self._tell_changed()
+                self._wake()
 
     @asynccontextmanager
     async def changing_document(self, *keys: Key) -> AsyncIterator[None]:
@@ -376,16 +376,16 @@ class LiveNodes:
         async with self.changing(*documents) if documents else nullcontext():
             yield
 
-    def say(self, node: LiveArray, said: Said) -> None:
+    def set_document(self, node: LiveArray, document: DocumentVersion) -> None:
         """Record the document that describes ``node``: a document in another folder belongs to another array, however equal."""
-        is_new = said[1] != node.generation
+        is_new = document[1] != node.generation
         if node.document is not None and self._by_document.get(node.document) is node:
             del self._by_document[node.document]
-        node.document, node.generation = said
+        node.document, node.generation = document
         node.is_unread = False
         if node.document is not None:
             self._by_document[node.document] = node
-        if not node.is_said_at(node.path.prefix):
+        if not node.is_described_at(node.path.prefix):
             self._apart.add(node)
         if is_new and not node.is_in_place():
             self._end(node, "was replaced by another array")
@@ -399,22 +399,22 @@ class LiveNodes:
     def _end_alone(self, node: LiveArray, why: str) -> None:
         """End ``node``, but not the node now at its path."""
         self.changes += 1
-        if (opened := node.opened) is not None:
-            opened.superseded = True
-            opened.reader.discard()
+        if (open_array := node.open_array) is not None:
+            open_array.superseded = True
+            open_array.reader.discard()
         node.end(why)
         self._forget(node)
 
-    def _concerned(self, place: Key | Prefix) -> list[LiveArray]:
-        """Return the arrays in use that a change at ``place`` can replace or move, without looking at others."""
-        if not isinstance(place, Prefix):
-            node = self._by_document.get(place)
+    def _affected(self, target: Key | Prefix) -> list[LiveArray]:
+        """Return the arrays in use that a change at ``target`` can replace or move, without looking at others."""
+        if not isinstance(target, Prefix):
+            node = self._by_document.get(target)
             return [node] if node is not None else []
         try:
-            below = self.at_and_below(NodePath(f"/{place[:-1]}"))
+            below = self.at_and_below(NodePath(f"/{target[:-1]}"))
         except NameInvalid:
             below = iter(())
-        return [node for node in dict.fromkeys((*below, *self._apart, *self._making)) if node.concerns(place)]
+        return [node for node in dict.fromkeys((*below, *self._apart, *self._making)) if node.is_affected_by(target)]
 
     def _put(self, node: LiveArray) -> None:
         path = node.path
@@ -429,7 +429,7 @@ class LiveNodes:
 
         if node.document is not None:
             self._by_document[node.document] = node
-        if not node.is_said_at(path.prefix) or not node.chunk_prefix.startswith(path.prefix):
+        if not node.is_described_at(path.prefix) or not node.chunk_prefix.startswith(path.prefix):
             self._apart.add(node)
         self._by_path[path] = weakref.ref(node, dropped)
         self._paths.add(path)
@@ -446,5 +446,5 @@ class LiveNodes:
             del self._by_chunk_prefix[node.chunk_prefix]
 
 
-def _is_in(path: NodePath, places: tuple[Key | Prefix, ...]) -> bool:
-    return any(isinstance(place, Prefix) and path.prefix.startswith(place) for place in places)
+def _is_in(path: NodePath, targets: tuple[Key | Prefix, ...]) -> bool:
+    return any(isinstance(target, Prefix) and path.prefix.startswith(target) for target in targets)

@@ -8,33 +8,33 @@ from zarrfs.errors import KeyConflict
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store
 
-Place = Key | Prefix
+Target = Key | Prefix
 
 
-def parse_place(text: str) -> Place:
+def parse_target(text: str) -> Target:
     """Return ``text`` as a prefix or key. Raises `KeyUnusable`."""
     return Prefix(text) if text.endswith("/") else Key(text)
 
 
-def apart_in(folder: Prefix, places: Iterable[Place]) -> list[tuple[Place, Place]]:
-    """Return pairs of each of ``places`` and its intermediate position in ``folder``."""
+def apart_in(folder: Prefix, targets: Iterable[Target]) -> list[tuple[Target, Target]]:
+    """Return pairs of each of ``targets`` and its intermediate position in ``folder``."""
     return [
-        (place, folder.child(str(number)) if isinstance(place, Prefix) else folder.key(str(number)))
-        for number, place in enumerate(places)
+        (target, folder.child(str(number)) if isinstance(target, Prefix) else folder.key(str(number)))
+        for number, target in enumerate(targets)
     ]
 
 
-async def exists(store: Store, place: Place) -> bool:
+async def exists(store: Store, target: Target) -> bool:
     """Return True if the key has a value, or the prefix exists."""
-    return await store.prefix_exists(place) if isinstance(place, Prefix) else await store.stat(place) is not None
+    return await store.prefix_exists(target) if isinstance(target, Prefix) else await store.stat(target) is not None
 
 
-async def rename(store: Store, old: Place, new: Place) -> bool:
+async def rename(store: Store, old: Target, new: Target) -> bool:
     """Rename a key, or a prefix with all keys below it. Return False if there is none."""
     return await (store.rename_prefix(old, Prefix(new)) if isinstance(old, Prefix) else store.rename(old, Key(new)))
 
 
-async def rename_rest(store: Store, pairs: Sequence[tuple[Place, Place]]) -> None:
+async def rename_rest(store: Store, pairs: Sequence[tuple[Target, Target]]) -> None:
     """Rename for each (old, new) of ``pairs`` what is still at the old place. Raises `KeyConflict` if the new key exists."""
     for old, new in pairs:
         if await exists(store, old):
@@ -43,9 +43,9 @@ async def rename_rest(store: Store, pairs: Sequence[tuple[Place, Place]]) -> Non
             await rename(store, old, new)
 
 
-def relocated(place: str, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> str:
+def relocated(target: str, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> str:
     """Return the position of a key or prefix after each of ``pairs`` was renamed."""
     for old, new in pairs:
-        if place == old or (isinstance(old, Prefix) and place.startswith(old)):
-            return new + place[len(old) :]
-    return place
+        if target == old or (isinstance(old, Prefix) and target.startswith(old)):
+            return new + target[len(old) :]
+    return target

@@ -75,12 +75,12 @@ class NewNodes:
         own: set[str] = {key for each in layouts for key in (*each.document_keys(path), *each.consolidated_keys(path))}
         # An array that is being created there is replaced too.
         own.update(layout.dialect.root_keys(path.prefix), self._hierarchy.live.unfinished)
-        places: tuple[Prefix, ...] = (*layout.listing_prefixes(path), layout.chunk_prefix(path))
+        prefixes: tuple[Prefix, ...] = (*layout.listing_prefixes(path), layout.chunk_prefix(path))
         if begins_at(layout, path):
-            places = (path.prefix,)
+            prefixes = (path.prefix,)
             own.update(map(path.prefix.child, layout.own_names))
         if node is not None and (
-            found := await hidden_keys(self._store, node, dict.fromkeys(places), own, layout.dialect.lock_suffix)
+            found := await hidden_keys(self._store, node, dict.fromkeys(prefixes), own, layout.dialect.lock_suffix)
         ):
             raise HiddenKeys(f"{path}: not empty: the store holds {found[0]!r} there, which is not shown", key=path)
 
@@ -176,7 +176,7 @@ class NewNodes:
                 # The root of another hierarchy is a group anyway, and its entry point may have the name of this group's document.
                 continue
             if node is None or is_implicit(node):
-                await self.place(layout, GroupNode(path=above, dialect=layout.dialect.name))
+                await self.write(layout, GroupNode(path=above, dialect=layout.dialect.name))
 
     async def keep_parent(self, path: NodePath) -> None:
         """Create documents for an implicit group above ``path`` that would lose its last member (see `erase`), except the root."""
@@ -196,23 +196,23 @@ class NewNodes:
                 if (above.child(name) if is_prefix else above.key(name)) not in going:
                     return
         await self.make_parents(layout, parent)
-        await self.place(layout, GroupNode(path=parent, dialect=layout.dialect.name))
+        await self.write(layout, GroupNode(path=parent, dialect=layout.dialect.name))
 
     # --- documents ----------------------------------------------------------------------------------------------------------
 
-    async def place(self, layout: Layout, node: GroupNode | ArrayNode, *, over: bool = False) -> None:
+    async def write(self, layout: Layout, node: GroupNode | ArrayNode, *, over: bool = False) -> None:
         """Store a node's documents. Other documents of the same layout there are stale.
 
         They are erased first, or, if they describe the node that is replaced (``over``), last.
         """
         if isinstance(node, GroupNode) and not layout.dialect.has_groups and not node.attributes:
-            await self._place_folder(layout, node)
+            await self._write_folder(layout, node)
             return
         written = layout.format(node)
         stale = [key for key in await self._hierarchy.documents(layout.document_keys(node.path)) if key not in written]
         if not over:
             await self._store.erase_values(stale)
-        await self.place_entry(layout)
+        await self.write_entry(layout)
         for key, value in written.items():
             await self._store.set(key, value)
         if over:
@@ -221,7 +221,7 @@ class NewNodes:
             await self._store.make_prefix(prefix)
         await self._copies.follow(layout, [node.path])
 
-    async def place_entry(self, layout: Layout) -> None:
+    async def write_entry(self, layout: Layout) -> None:
         """Store the documents of the hierarchy itself, before those of its first node."""
         entry = layout.entry_documents()
         there = await self._hierarchy.documents(entry)
@@ -229,7 +229,7 @@ class NewNodes:
             if key not in there:
                 await self._store.set(key, value)
 
-    async def _place_folder(self, layout: Layout, group: GroupNode) -> None:
+    async def _write_folder(self, layout: Layout, group: GroupNode) -> None:
         """Create a group of a dialect without groups: an empty folder of the store, or of the mount."""
         if self._store.capabilities.empty_prefixes:
             for prefix in layout.kept_prefixes(group):

@@ -11,7 +11,7 @@ from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.hierarchy.known_nodes import KnownNode, Source
-from zarrfs.hierarchy.live_array import Said
+from zarrfs.hierarchy.live_array import DocumentVersion
 from zarrfs.hierarchy.probe import Probe
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight, with_stored_scalar
@@ -20,7 +20,7 @@ from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 
-Found = tuple[Node, bytes, int | None, Said, Source]
+Found = tuple[Node, bytes, int | None, DocumentVersion, Source]
 """A node, a digest of its documents, their newest time, the document that describes it, and its origin."""
 
 _COPIED = "no documents of its own: read from the consolidated copy"
@@ -84,29 +84,29 @@ class NodeReader:
         async for layout, found in probe.by_layout():
             documents = contents(found)
             begins = self._roots.begins_at(layout, path)
-            tells = bool(documents) or await self._stored.copy_counts(path, layout)
-            if not tells and not begins:
+            is_described = bool(documents) or await self._stored.copy_counts(path, layout)
+            if not is_described and not begins:
                 continue
-            said: Said = (None, None)
+            document: DocumentVersion = (None, None)
             for key, value in documents.items():
                 digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "backslashreplace"))
                 await threads.cpu(len(value), digest.update, value)
                 stat = found[key].stat
-                if said[0] is None:
-                    said = key, stat.generation
+                if document[0] is None:
+                    document = key, stat.generation
                 if stat.mtime_ns is not None:
                     newest = max(newest or 0, stat.mtime_ns)
             source = replace(source, layout=layout.without_copy())
             if documents and before is not None and before.digest == digest.digest() and _is_read_alike(before, source):
                 assert before.node is not None
-                return before.node, before.digest, newest, said, source
+                return before.node, before.digest, newest, document, source
             try:
                 if begins:
                     layout.check()
-                node = await threads.cpu(weight(documents), layout.parse, path, documents) if tells else None
+                node = await threads.cpu(weight(documents), layout.parse, path, documents) if is_described else None
             except Exception as error:  # noqa: BLE001 - any failure to read a document is confined to its node
                 self._counters.nodes_parsed += 1
-                return unusable(path, layout.dialect.name, error), digest.digest(), newest, said, source
+                return unusable(path, layout.dialect.name, error), digest.digest(), newest, document, source
             if node is not None:
                 self._weigh(path, documents)
                 self._counters.nodes_parsed += 1
@@ -118,7 +118,7 @@ class NodeReader:
                     digest.update(repr(node).encode("utf-8", "backslashreplace"))
                     if self._store.capabilities.list and not isinstance(node, UnsupportedNode):
                         node = replace(node, quirks=(*node.quirks, _COPIED))
-                return node, digest.digest(), newest, said, source
+                return node, digest.digest(), newest, document, source
         return None
 
 

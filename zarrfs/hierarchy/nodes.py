@@ -29,7 +29,7 @@ from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.forgotten import Forgotten
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, Source, without_large_attributes
-from zarrfs.hierarchy.live_array import LiveArray, OpenArray, Said
+from zarrfs.hierarchy.live_array import DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.live_nodes import LiveNodes
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
 from zarrfs.hierarchy.node_reader import NodeReader
@@ -74,7 +74,7 @@ class Hierarchy:
         self._counters = counters
         self.ttl = ttl
         self._layers = layers if layers is not None else ShardLayers(counters)
-        self.queued = QueuedShards(self._layers.pending)
+        self.queued = QueuedShards(self._layers.queue)
         self._known = KnownNodes()
         self.forgotten = Forgotten()
         self._underway: dict[NodePath, Flight] = {}
@@ -83,7 +83,7 @@ class Hierarchy:
         self._reading = NodeReader(store, self.stored, self._roots, counters, self._known.weigh)
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
-        self.live = LiveNodes(store, self.looked_at_again)
+        self.live = LiveNodes(store, self.reread)
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:
@@ -93,38 +93,38 @@ class Hierarchy:
     async def array(self, path: NodePath) -> OpenArray | None:
         """Return the array at ``path``, ready to be read; None if there is no (usable) array."""
         while True:
-            await self.live.settled(path)
+            await self.live.wait_stable(path)
             changes = self.live.changes
             known = await self._lookup(path)
-            opened = known.opened
-            if opened is not None and opened.live.path != path:
-                known.opened = None  # It has left; this may be another.
+            open_array = known.open_array
+            if open_array is not None and open_array.live.path != path:
+                known.open_array = None  # It has left; this may be another.
                 self._expire(path)
             elif changes == self.live.changes and not self.live.is_changing(path):
                 break
             # Else a change came meanwhile: the documents may be those of another array, before or after it.
         if not isinstance(known.node, ArrayNode):
             return None
-        if opened is None or opened.superseded:
-            self.live.say(live := self.live.at(path) or self.live.add(path, known.node.chunk_prefix), known.said)
+        if open_array is None or open_array.superseded:
+            self.live.set_document(live := self.live.at(path) or self.live.add(path, known.node.chunk_prefix), known.document)
             try:
                 node = without_large_attributes(known.node)
                 array = Array(node, chunks_of(self._chunk_store, node, self._layers, live), self._counters, self._layers.budget)
             except Exception as error:
                 raise error if isinstance(error, ZarrfsError) else MetadataError(reason_of(path, error), key=path) from error
-            known.opened = live.opened = opened = OpenArray(array, ArrayReader(array, self._readers), live)
-        return opened
+            known.open_array = live.open_array = open_array = OpenArray(array, ArrayReader(array, self._readers), live)
+        return open_array
 
-    async def is_current(self, opened: OpenArray) -> bool:
+    async def is_current(self, open_array: OpenArray) -> bool:
         """Return True if the documents of an array are unchanged since it was returned.
 
         Raises `StaleEntry` if it is gone, and `NodeInDoubt` if that is unknown.
         """
-        self.live.hold(opened.live)
-        known = self._known.get(opened.live.path)
-        if known is None or known.opened is not opened or not self._counts(opened.live.path, known):
-            await self.live.confirm(opened.live)
-        return not opened.superseded
+        self.live.hold(open_array.live)
+        known = self._known.get(open_array.live.path)
+        if known is None or known.open_array is not open_array or not self._counts(open_array.live.path, known):
+            await self.live.confirm(open_array.live)
+        return not open_array.superseded
 
     async def layouts(self, path: NodePath) -> list[Layout]:
         """Return the layouts that a node at ``path`` may have, in the order in which they are tried."""
@@ -260,13 +260,13 @@ class Hierarchy:
         prefix = Prefix(f"{key}/")
         while True:
             live = self.live.with_chunk_prefix(prefix)
-            opened = live.opened if live is not None else None
-            if live is not None and opened is not None:
-                metadata = opened.array.metadata
+            open_array = live.open_array if live is not None else None
+            if live is not None and open_array is not None:
+                metadata = open_array.array.metadata
                 stored = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
                 if stored is not None and not ShardQueue.is_publishing(key):
                     box = chunks_under_key(metadata, stored)
-                    self._chunks_changed(opened, box)
+                    self._chunks_changed(open_array, box)
                     chunks.append((live.path, box))
             if not prefix:
                 return NodeChanges(tuple(nodes), tuple(chunks))
@@ -276,17 +276,17 @@ class Hierarchy:
     def chunks_changed(self, prefix: Prefix, coords: Sequence[Coords]) -> NodeChanges:
         """Invalidate chunks, of the array with this chunk prefix, that changed without a change of keys; return the nodes concerned."""
         live = self.live.with_chunk_prefix(prefix)
-        opened = live.opened if live is not None else None
-        if live is None or opened is None:
+        open_array = live.open_array if live is not None else None
+        if live is None or open_array is None:
             return NodeChanges()
-        self._chunks_changed(opened, coords)
+        self._chunks_changed(open_array, coords)
         return NodeChanges(chunks=((live.path, coords),))
 
-    def _chunks_changed(self, opened: OpenArray, box: ChunkBox | Sequence[Coords]) -> None:
-        if (known := self._known.get(opened.live.path)) is not None:
+    def _chunks_changed(self, open_array: OpenArray, box: ChunkBox | Sequence[Coords]) -> None:
+        if (known := self._known.get(open_array.live.path)) is not None:
             known.chunks_ns = time.time_ns()
         for each in [None] if count(box) > _FEW_CHUNKS else box:
-            opened.reader.discard(each)
+            open_array.reader.discard(each)
 
     def _prefix_changed(self, prefix: Prefix) -> NodeChanges:
         self._roots.expire()
@@ -316,8 +316,8 @@ class Hierarchy:
 
     def _discard(self, path: NodePath) -> None:
         """Drop decoded chunks of the array at ``path``, if it was requested."""
-        if (live := self.live.at(path)) is not None and (opened := live.opened) is not None:
-            opened.reader.discard()
+        if (live := self.live.at(path)) is not None and (open_array := live.open_array) is not None:
+            open_array.reader.discard()
 
     def _expire(self, path: NodePath) -> None:
         self.forgotten.epoch += 1
@@ -379,12 +379,12 @@ class Hierarchy:
         for _ in range(_LOOKS):
             epoch, changes = self._epoch, self.live.changes
             before = self._known.get(path)
-            node, digest, documents_ns, said, source = await self._read(path)
+            node, digest, documents_ns, document, source = await self._read(path)
             if changes == self.live.changes:
                 break
             # This mount has moved or ended an array: the result may be of its predecessor.
         if self.live.is_underway(path):
-            return KnownNode(node, digest, float("-inf"), said=said)
+            return KnownNode(node, digest, float("-inf"), document=document)
         # After a change during the read, the result is valid for this caller only, and not cached.
         expires = trio.current_time() + self.ttl if epoch == self._epoch else float("-inf")
         live = self.live.at(path)
@@ -392,19 +392,19 @@ class Hierarchy:
         # A missing array may be on its way, or gone: that is checked each time.
         if before is not None and is_same and (live is None or isinstance(node, ArrayNode)):
             before.expires, before.learnt = expires, self.forgotten.now
-            before.documents_ns, before.said, before.source, before.folder_epoch = documents_ns, said, source, -1
+            before.documents_ns, before.document, before.source, before.folder_epoch = documents_ns, document, source, -1
             if live is not None:
-                self.live.say(live, said)
+                self.live.set_document(live, document)
             return before
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
             log.warning("%s: %s", path, warning)
         chunks_ns = before.chunks_ns if before is not None else None
-        opened = await self.live.learnt(path, node, said, before.node if before is not None else None)
-        known = KnownNode(node, digest, expires, self.forgotten.now, opened, documents_ns, chunks_ns, said, source)
+        open_array = await self.live.learnt(path, node, document, before.node if before is not None else None)
+        known = KnownNode(node, digest, expires, self.forgotten.now, open_array, documents_ns, chunks_ns, document, source)
         self._known.put(path, known)
         return known
 
-    async def looked_at_again(self, path: NodePath) -> Node | None:
+    async def reread(self, path: NodePath) -> Node | None:
         """Return `node` after invalidating what is known of it."""
         # A read in progress may be older than what the caller has seen.
         if (underway := self._underway.get(path)) is not None:
@@ -412,7 +412,7 @@ class Hierarchy:
         self._expire(path)
         return await self.node(path)
 
-    async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, Said, Source]:
+    async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, DocumentVersion, Source]:
         """Return a `Found`, with None as node if there is none."""
         layouts = await self._roots.layouts_at(path)
         source = self._reading.source(path)
@@ -421,16 +421,16 @@ class Hierarchy:
             return found
         if await self._is_below_unknown_root(path, probe.read):
             return await self._read(path)
-        group, said = None, b""
+        group, spelled = None, b""
         # A hierarchy with an entry point has a root group, even without a document.
         expected = self._expected(path)
-        owner = self._roots.opened_at(path) or await probe.implied_by()
+        owner = self._roots.open_layout_at(path) or await probe.implied_by()
         if path == ROOT or path in self.empty_groups or owner is not None:
             owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
             attributes = self.empty_groups.attributes(path)
-            said = repr(attributes).encode("utf-8", "backslashreplace")
+            spelled = repr(attributes).encode("utf-8", "backslashreplace")
             group = GroupNode(path=path, dialect=owner.dialect.name, attributes=attributes, explicit=False)
-        return group, hashlib.blake2b(said, digest_size=16).digest(), None, (None, None), source
+        return group, hashlib.blake2b(spelled, digest_size=16).digest(), None, (None, None), source
 
     async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, Document | None]) -> bool:
         """Return True if ``path``, where nothing was found, is in a hierarchy found by this, which only its root shows."""

@@ -67,37 +67,37 @@ class NodeIndex:
         self.known = PathIndex()
         # Arrays whose chunks lie outside of the folder of their path, by chunk path.
         self._apart: dict[NodePath, NodePath] = {}
-        self._chunk_places = PathIndex()
+        self._chunk_paths = PathIndex()
 
     def add(self, path: NodePath, node: Node | None) -> None:
         """Add a known node."""
         self.known.add(path)
-        if (place := _place_apart(path, node)) is not None:
-            self._apart[place] = path
-            self._chunk_places.add(place)
+        if (apart := _chunk_path(path, node)) is not None:
+            self._apart[apart] = path
+            self._chunk_paths.add(apart)
 
     def discard(self, path: NodePath, node: Node | None) -> None:
         """Remove a node."""
         self.known.discard(path)
-        place = _place_apart(path, node)
-        if place is not None and self._apart.get(place) == path:
-            del self._apart[place]
-            self._chunk_places.discard(place)
+        apart = _chunk_path(path, node)
+        if apart is not None and self._apart.get(apart) == path:
+            del self._apart[apart]
+            self._chunk_paths.discard(apart)
 
     def with_chunks_at(self, prefix: Prefix) -> Iterator[NodePath]:
         """Yield arrays outside of ``prefix`` whose chunks are below it, or of which it may be the prefix of a chunk."""
         if not self._apart:
             return
         try:
-            place = NodePath(f"/{prefix[:-1]}")
+            path = NodePath(f"/{prefix[:-1]}")
         except NameInvalid:
             return
-        for each in itertools.chain(place.ancestors(), self._chunk_places.at_and_below(place)):
+        for each in itertools.chain(path.ancestors(), self._chunk_paths.at_and_below(path)):
             if each in self._apart:
                 yield self._apart[each]
 
 
-def _place_apart(path: NodePath, node: Node | None) -> NodePath | None:
+def _chunk_path(path: NodePath, node: Node | None) -> NodePath | None:
     if not isinstance(node, ArrayNode) or node.chunk_prefix == path.prefix:
         return None
     return NodePath(f"/{node.chunk_prefix[:-1]}")

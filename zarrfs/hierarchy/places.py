@@ -13,7 +13,7 @@ from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.keys import ROOT, NodePath, Prefix
 
 
-class Place:
+class BoundPath:
     """The folder of one node. ``path``: its present or last path; ``why_gone``: completes a sentence that begins with the path."""
 
     __slots__ = ("__weakref__", "path", "why_gone")
@@ -28,56 +28,56 @@ class Place:
             raise StaleEntry(f"{self.path} {self.why_gone}: look it up again", key=self.path)
 
 
-class Places:
+class BoundPaths:
     """The places of a mount, by path. The root never moves."""
 
     def __init__(self) -> None:
-        self._at: dict[NodePath, weakref.ref[Place]] = {}
+        self._at: dict[NodePath, weakref.ref[BoundPath]] = {}
         self._paths = PathIndex()
 
-    def at(self, path: NodePath) -> Place:
+    def at(self, path: NodePath) -> BoundPath:
         """Return the place of the node now at ``path``."""
         found = self._at.get(path)
-        place = found() if found is not None else None
-        if place is None:
-            place = Place(path)
-            self._put(place)
-        return place
+        bound = found() if found is not None else None
+        if bound is None:
+            bound = BoundPath(path)
+            self._put(bound)
+        return bound
 
     def moved(self, old: NodePath, new: NodePath) -> None:
         """Move the places at ``old`` and below it to ``new``, and end those there."""
         moving = self._taken(old)
         self.ended(new, "was replaced")
-        for place in moving:
-            place.path = NodePath(f"{new}{place.path[len(old) :]}")
-            self._put(place)
+        for bound in moving:
+            bound.path = NodePath(f"{new}{bound.path[len(old) :]}")
+            self._put(bound)
 
     def ended(self, path: NodePath, why: str) -> None:
         """End the places at ``path`` and below it; a later node there is another."""
-        for place in self._taken(path):
-            place.why_gone = why
+        for bound in self._taken(path):
+            bound.why_gone = why
 
-    def _taken(self, path: NodePath) -> list[Place]:
+    def _taken(self, path: NodePath) -> list[BoundPath]:
         """Remove and return the places at ``path`` and below it."""
         if path == ROOT:
             return []
         found = []
         for each in list(self._paths.at_and_below(path)):
-            place = self._at.pop(each)()
+            bound = self._at.pop(each)()
             self._paths.discard(each)
-            if place is not None:
-                found.append(place)
+            if bound is not None:
+                found.append(bound)
         return found
 
-    def _put(self, place: Place) -> None:
-        path = place.path
+    def _put(self, bound: BoundPath) -> None:
+        path = bound.path
 
-        def dropped(ref: weakref.ref[Place]) -> None:
+        def dropped(ref: weakref.ref[BoundPath]) -> None:
             if self._at.get(path) is ref:
                 del self._at[path]
                 self._paths.discard(path)
 
-        self._at[path] = weakref.ref(place, dropped)
+        self._at[path] = weakref.ref(bound, dropped)
         self._paths.add(path)
 
 

@@ -19,7 +19,7 @@ from zarrfs.stores.values import Generation
 log = logging.getLogger(__name__)
 
 
-def place_of(layout: Layout, node: ArrayNode) -> Prefix:
+def prefix_of(layout: Layout, node: ArrayNode) -> Prefix:
     """Return the prefix of an array alone: its folder, or, if its documents lie elsewhere, its chunk prefix."""
     return node.path.prefix if layout.per_node else node.chunk_prefix
 
@@ -30,10 +30,10 @@ class Placing:
     def __init__(self, intents: Intents, layout: Layout, node: ArrayNode) -> None:
         self._store = intents.store
         self._intent = intents.new()
-        self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[len(place_of(layout, node)) :])
+        self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[len(prefix_of(layout, node)) :])
         """Prefix of its chunks until then."""
         self.is_placed = False
-        self._said: tuple[Key, Generation | None] | None = None
+        self._document: tuple[Key, Generation | None] | None = None
         """The document stored last, relative to its folder: its generation identifies the array anywhere."""
         self._has_chunks: bool | None = None
 
@@ -50,28 +50,28 @@ class Placing:
         ``before``: documents of that array; ``chunks``: its chunks, if it is at the root. Raises `EntryExists`.
         """
         written = layout.format(node)
-        place = place_of(layout, node)
+        prefix = prefix_of(layout, node)
         if node.path == ROOT or not self._store.capabilities.rename:
             erased = tuple(chunks) if node.path == ROOT else None
-            await self._copy(node, place, before, written, erased)
+            await self._copy(node, prefix, before, written, erased)
         else:
             try:
                 if layout.per_node:
-                    await self._put_folder(layout, node, written, place, over=over)
+                    await self._put_folder(layout, node, written, prefix, over=over)
                 elif over:
-                    await self._replace(node, place, before, written)
+                    await self._replace(node, prefix, before, written)
                 else:
-                    await self._appear_with(node, place, written)
+                    await self._appear_with(node, prefix, written)
             except StoreUnsupported as error:
                 log.info("%s: copied into place: %s", node.path, error)
-                await self._copy(node, place, before, written, None)
+                await self._copy(node, prefix, before, written, None)
         self.is_placed = True
 
     def document(self, layout: Layout, node: ArrayNode) -> tuple[Key, Generation | None]:
         """Return the document stored last, at its final key, and its generation."""
-        if self._said is None:
+        if self._document is None:
             return list(layout.format(node))[-1], None
-        return place_of(layout, node).key(self._said[0]), self._said[1]
+        return prefix_of(layout, node).key(self._document[0]), self._document[1]
 
     async def end(self) -> None:
         """Delete what is left apart: an array that was never put in place, or the previous content."""
@@ -81,13 +81,13 @@ class Placing:
     async def _copy(
         self,
         node: ArrayNode,
-        place: Prefix,
+        prefix: Prefix,
         before: Mapping[Key, bytes],
         written: Mapping[Key, bytes],
         erased: tuple[Key, ...] | None,
     ) -> None:
         count = len([key async for key in self._store.list_prefix(self._intent.new)])
-        record = Record("replace", node.path, place, copies=True, erased=erased, count=count, before=before, after=written)
+        record = Record("replace", node.path, prefix, copies=True, erased=erased, count=count, before=before, after=written)
         await self._intent.note(record)
         await copy_into_place(self._store, self._intent, record)
         await self._forget()
@@ -109,73 +109,73 @@ class Placing:
     # --- documents and chunks in one folder ---------------------------------------------------------------------------------
 
     async def _put_folder(
-        self, layout: Layout, node: ArrayNode, written: Mapping[Key, bytes], place: Prefix, *, over: bool
+        self, layout: Layout, node: ArrayNode, written: Mapping[Key, bytes], target: Prefix, *, over: bool
     ) -> None:
         # A failed step may still have taken effect.
-        if await self._is_there(place):
+        if await self._is_there(target):
             self._intent.is_unknown = False
             return
         if self._intent.is_unknown:
             raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
         for key, value in written.items():
-            generation = await self._store.set(self._intent.new.key(key[len(place) :]), value)
-            self._said = Key(key[len(place) :]), generation
+            generation = await self._store.set(self._intent.new.key(key[len(target) :]), value)
+            self._document = Key(key[len(target) :]), generation
         for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
-            await self._store.make_prefix(Prefix(self._intent.new + prefix[len(place) :]))
+            await self._store.make_prefix(Prefix(self._intent.new + prefix[len(target) :]))
         try:
-            await (self._exchange(node, place) if over else self._appear(node, place))
+            await (self._exchange(node, target) if over else self._appear(node, target))
         except (EntryExists, StoreUnsupported):
             raise
         except ZarrfsError:
-            if not await self._is_there(place):
+            if not await self._is_there(target):
                 raise
             self._intent.is_unknown = False
 
-    async def _is_there(self, place: Prefix) -> bool:
-        if self._said is None or self._said[1] is None:
+    async def _is_there(self, prefix: Prefix) -> bool:
+        if self._document is None or self._document[1] is None:
             return False
-        stat = await self._store.stat(place.key(self._said[0]))
-        return stat is not None and stat.generation == self._said[1]
+        stat = await self._store.stat(prefix.key(self._document[0]))
+        return stat is not None and stat.generation == self._document[1]
 
-    async def _appear(self, node: ArrayNode, place: Prefix) -> None:
-        await self._out_of_the_way(node, place)
+    async def _appear(self, node: ArrayNode, prefix: Prefix) -> None:
+        await self._out_of_the_way(node, prefix)
         try:
             with self._deciding():
-                if not await self._store.rename_prefix(self._intent.new, place):
-                    raise StoreNotFound(f"{node.path}: {self._intent.new} was removed by another program", key=place)
+                if not await self._store.rename_prefix(self._intent.new, prefix):
+                    raise StoreNotFound(f"{node.path}: {self._intent.new} was removed by another program", key=prefix)
         except PrefixNotEmpty as error:
             raise EntryExists(f"{node.path}: not empty", key=node.path) from error
 
-    async def _exchange(self, node: ArrayNode, place: Prefix) -> None:
+    async def _exchange(self, node: ArrayNode, prefix: Prefix) -> None:
         await self._intent.sync()
-        record = Record("replace", node.path, place)
+        record = Record("replace", node.path, prefix)
         await self._intent.note(record)
         try:
             with self._deciding():
-                await self._store.exchange_prefixes(self._intent.new, place)
+                await self._store.exchange_prefixes(self._intent.new, prefix)
         except StoreUnsupported:
             try:
                 with self._deciding():
-                    await self._store.rename_prefix(place, self._intent.old)
-                    await self._store.rename_prefix(self._intent.new, place)
+                    await self._store.rename_prefix(prefix, self._intent.old)
+                    await self._store.rename_prefix(self._intent.new, prefix)
             except BaseException:
-                await self._settle()
+                await self._resolve()
                 raise
             await self._store.rename_prefix(self._intent.old, self._intent.gone)
 
     # --- documents elsewhere ------------------------------------------------------------------------------------------------
 
-    async def _appear_with(self, node: ArrayNode, place: Prefix, written: Mapping[Key, bytes]) -> None:
+    async def _appear_with(self, node: ArrayNode, prefix: Prefix, written: Mapping[Key, bytes]) -> None:
         is_apart = await self._store.prefix_exists(self._intent.new)
         if self._intent.is_unknown:
             raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
         if self._has_chunks is None:
-            await self._out_of_the_way(node, place)
+            await self._out_of_the_way(node, prefix)
             self._has_chunks = is_apart
         # Else a failed step has put it in place.
         if is_apart:
             with self._deciding():
-                await self._store.rename_prefix(self._intent.new, place)
+                await self._store.rename_prefix(self._intent.new, prefix)
         try:
             for key, value in written.items():
                 await self._store.set(key, value)
@@ -184,38 +184,38 @@ class Placing:
                 await self._store.erase_values(written)
                 if self._has_chunks:
                     with self._deciding():
-                        await self._store.rename_prefix(place, self._intent.new)
+                        await self._store.rename_prefix(prefix, self._intent.new)
             raise
 
-    async def _replace(self, node: ArrayNode, place: Prefix, before: Mapping[Key, bytes], written: Mapping[Key, bytes]) -> None:
+    async def _replace(self, node: ArrayNode, prefix: Prefix, before: Mapping[Key, bytes], written: Mapping[Key, bytes]) -> None:
         await self._intent.sync()
-        record = Record("replace", node.path, place, is_used=await self._store.prefix_exists(place), before=before, after=written)
+        record = Record("replace", node.path, prefix, is_used=await self._store.prefix_exists(prefix), before=before, after=written)
         await self._intent.note(record)
         try:
             with self._deciding():
                 await self._store.erase_values(before)
-                await self._store.rename_prefix(place, self._intent.old)
-                await self._store.rename_prefix(self._intent.new, place)
+                await self._store.rename_prefix(prefix, self._intent.old)
+                await self._store.rename_prefix(self._intent.new, prefix)
                 for key, value in written.items():
                     await self._store.set(key, value)
         except ZarrfsError:
-            if not await self._settle():
+            if not await self._resolve():
                 raise
         except BaseException:
-            await self._settle()
+            await self._resolve()
             raise
         await self._forget()
 
-    async def _out_of_the_way(self, node: ArrayNode, place: Prefix) -> None:
+    async def _out_of_the_way(self, node: ArrayNode, prefix: Prefix) -> None:
         """Move leftover chunks aside, which belong to no array. Raises `EntryExists` for anything else."""
-        if await holds_only_chunks(self._store, place):
-            await self._store.rename_prefix(place, self._intent.gone)
+        if await holds_only_chunks(self._store, prefix):
+            await self._store.rename_prefix(prefix, self._intent.gone)
         else:
-            async for name, *_ in self._store.list_dir(place):
+            async for name, *_ in self._store.list_dir(prefix):
                 raise EntryExists(f"{node.path}: {name!r} exists", key=node.path)
 
-    async def _settle(self) -> bool:
+    async def _resolve(self) -> bool:
         is_done = False
         with trio.CancelScope(shield=True):
-            is_done = await self._intent.settle()
+            is_done = await self._intent.resolve()
         return is_done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zarrfs.arrays.queued_shard import Place, QueuedShard
+from zarrfs.arrays.queued_shard import QueuedShard, ShardsAt
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.keys import Prefix
 
@@ -18,10 +18,10 @@ class QueuedShards:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    async def publish(self, place: Place) -> None:
-        """Store the shards queued at ``place``. Raises the first failure."""
+    async def publish(self, target: ShardsAt) -> None:
+        """Store the shards queued at ``target``. Raises the first failure."""
         if self._queue is not None:
-            await self._queue.publish(place)
+            await self._queue.publish(target)
 
     def below(self, prefix: Prefix) -> list[QueuedShard]:
         """Return the shards queued that lie below ``prefix`` now."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from zarrfs.errors import IntentTooNew, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.intents import Intent, Intents, Record, settle
+from zarrfs.hierarchy.intents import Intent, Intents, Record, resolve
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.places import paths_of
 from zarrfs.keys import NodePath
@@ -34,12 +34,12 @@ class Recovered:
     is_done: bool
 
 
-def _tell_nobody(error: ZarrfsError) -> None:
+def _ignore(error: ZarrfsError) -> None:
     pass
 
 
 async def recover(
-    intents: Intents, hierarchy: Hierarchy, store: Store, failed: Callable[[ZarrfsError], None] = _tell_nobody
+    intents: Intents, hierarchy: Hierarchy, store: Store, failed: Callable[[ZarrfsError], None] = _ignore
 ) -> list[Recovered]:
     """Complete or undo all operations without a worker, and return them.
 
@@ -51,7 +51,7 @@ async def recover(
         async for intent, record in left:
             try:
                 if record is not None:
-                    is_done = await settle(intents.store, intent, record)
+                    is_done = await resolve(intents.store, intent, record)
                     log.warning(
                         "%s: interrupted operation (%s) %s",
                         record.path,

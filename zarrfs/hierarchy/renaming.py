@@ -26,7 +26,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intent, Intents, Record
-from zarrfs.hierarchy.moves import Place, exists
+from zarrfs.hierarchy.moves import Target, exists
 from zarrfs.hierarchy.new_nodes import NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
@@ -128,7 +128,7 @@ class Renaming:
             except BaseException as error:
                 intent.is_unknown |= isinstance(error, StoreTimeout)
                 with trio.CancelScope(shield=True):
-                    await intent.settle()
+                    await intent.resolve()
                 raise
             if target is not None:
                 self._hierarchy.live.replaced(target, new_path, prefix)
@@ -149,17 +149,17 @@ class Renaming:
             raise NameInvalid(f"{new_path}: cannot be a node: {error}", key=new_path) from error
         pairs = list(self._pairs(layout, path, new_path, node))
         there = [pair async for pair in self._there(pairs)]
-        replaced = [place async for place in self._replaced(layout, new_path, target, [new for _, new in there])]
+        replaced = [each async for each in self._replaced(layout, new_path, target, [new for _, new in there])]
         if any(new == "" for _, new in there) or len({new for _, new in there}) < len(there):
             raise AcrossViews(f"{path}: no keys for its documents at {new_path}", key=path)
         live = self._hierarchy.live
-        async with live.changing(path.prefix, new_path.prefix, *(place for pair in pairs for place in pair if place)):
+        async with live.changing(path.prefix, new_path.prefix, *(each for pair in pairs for each in pair if each)):
             before = live.at(new_path)
             prefix = before.chunk_prefix if before is not None else Prefix("")
             if target is not None:
                 await intent.sync()
-            place = layout.listing_prefix(new_path)
-            record = Record("rename", new_path, place, source=path.prefix, moves=tuple(there), replaced=tuple(replaced))
+            each = layout.listing_prefix(new_path)
+            record = Record("rename", new_path, each, source=path.prefix, moves=tuple(there), replaced=tuple(replaced))
             with moving():
                 try:
                     await intent.move(record)
@@ -167,7 +167,7 @@ class Renaming:
                     intent.is_unknown |= isinstance(error, StoreTimeout)
                     is_moved = False
                     with trio.CancelScope(shield=True):
-                        await intent.settle()
+                        await intent.resolve()
                         # A failed step may have taken effect without an announcement.
                         self._hierarchy.forget_all()
                         is_moved = not any([await exists(self._store, old) for old, _ in there])
@@ -177,12 +177,12 @@ class Renaming:
                 live.replaced(before, new_path, prefix)
             live.renamed(path, new_path, pairs)
 
-    def _pairs(self, layout: Layout, path: NodePath, new_path: NodePath, node: Node) -> list[tuple[Place, Place]]:
+    def _pairs(self, layout: Layout, path: NodePath, new_path: NodePath, node: Node) -> list[tuple[Target, Target]]:
         """Return pairs (old, new) of possible places of parts of the node and those below it; ``new`` is empty if there is none.
 
         Chunks come first: a document announces them.
         """
-        pairs: list[tuple[Place, Place]] = []
+        pairs: list[tuple[Target, Target]] = []
         if isinstance(node, ArrayNode) and not node.metadata.shape:
             # The key of its only chunk may lie beside its prefix.
             old, new = (node.metadata.chunk_key_encoding.key(layout.chunk_prefix(each), ()) for each in (path, new_path))
@@ -197,22 +197,22 @@ class Renaming:
         pairs += [(old, new if new is not None else first) for old, new in documents if old is not None]
         return pairs
 
-    async def _there(self, pairs: list[tuple[Place, Place]]) -> AsyncIterator[tuple[Place, Place]]:
+    async def _there(self, pairs: list[tuple[Target, Target]]) -> AsyncIterator[tuple[Target, Target]]:
         """Yield those of ``pairs`` with content to move."""
         for old, new in pairs:
             if await exists(self._store, old):
                 yield old, new
 
-    async def _replaced(self, layout: Layout, path: NodePath, target: Node | None, places: list[Place]) -> AsyncIterator[Place]:
+    async def _replaced(self, layout: Layout, path: NodePath, target: Node | None, found: list[Target]) -> AsyncIterator[Target]:
         """Yield the places at the new path to be deleted: of the array ``target``, or leftover chunks. Raises `EntryExists`."""
-        own: list[Place] = []
+        own: list[Target] = []
         if isinstance(target, ArrayNode):
             own = [old for old, _ in self._pairs(layout, path, path, target)]
-        for place in dict.fromkeys((*own, *places)):
-            if not place or not await exists(self._store, place):
+        for each in dict.fromkeys((*own, *found)):
+            if not each or not await exists(self._store, each):
                 continue
-            if place not in own and isinstance(place, Prefix) and not await holds_only_chunks(self._store, place):
-                async for _ in self._store.list_prefix(place):
-                    raise EntryExists(f"{path}: not empty: {place!r}", key=path)
+            if each not in own and isinstance(each, Prefix) and not await holds_only_chunks(self._store, each):
+                async for _ in self._store.list_prefix(each):
+                    raise EntryExists(f"{path}: not empty: {each!r}", key=path)
                 continue
-            yield place
+            yield each

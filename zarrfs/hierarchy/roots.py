@@ -41,7 +41,7 @@ def read_only_dialects() -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenRoot:
     """Result of a dialect for root documents.
 
     ``root``: digest of the documents under its root keys, from which the keys of ``further`` ones follow; ``all``: digest of all
@@ -76,12 +76,12 @@ class Roots:
         self.in_doubt = False
         self.copies_read = 0
         self._copies: tuple[Layout, ...] = ()
-        self._made: dict[tuple[str, Prefix], _Opened] = {}
+        self._made: dict[tuple[str, Prefix], _OpenRoot] = {}
         self._expires = float("-inf")
         self._epoch = 0
         self._underway: Flight | None = None
         self._layouts: tuple[Layout, ...] = ()
-        self._opened: tuple[Layout, ...] = ()
+        self._open_layouts: tuple[Layout, ...] = ()
         self._below: dict[NodePath, RootedLayout] = {}
         self._keys: frozenset[Key] = frozenset()
         self._entries = {key for dialect in dialects if not dialect.per_node for key in dialect.root_keys(Prefix(""))}
@@ -127,23 +127,23 @@ class Roots:
         owned = any(top in layout.own_names for layout in layouts)
         return [layout for layout in layouts if not (owned and layout.per_node)]
 
-    def opened_at(self, path: NodePath) -> Layout | None:
+    def open_layout_at(self, path: NodePath) -> Layout | None:
         """Return the layout of the hierarchy found with its root at ``path``; of several the one with an entry point."""
         if path != ROOT:
             return self._below.get(path)
-        return min(self._opened, key=lambda layout: layout.per_node, default=None)
+        return min(self._open_layouts, key=lambda layout: layout.per_node, default=None)
 
     def dialect_at(self, path: NodePath) -> str | None:
-        """Return the name of the dialect of `opened_at`."""
-        return opened.dialect.name if (opened := self.opened_at(path)) is not None else None
+        """Return the name of the dialect of `open_layout_at`."""
+        return layout.dialect.name if (layout := self.open_layout_at(path)) is not None else None
 
     def begins_at(self, layout: Layout, path: NodePath) -> bool:
         """Return True if ``path`` is the root of this hierarchy, which has an entry point."""
         return not layout.per_node and path == _top(layout)
 
-    def over(self, place: Key | Prefix) -> Iterator[Layout]:
+    def over(self, target: Key | Prefix) -> Iterator[Layout]:
         """Yield the layouts, as last learnt, that may use this key or prefix, deeper roots first."""
-        yield from self._below_over(place)
+        yield from self._below_over(target)
         yield from self._layouts
 
     def groups_at(self, prefix: Prefix) -> set[NodePath]:
@@ -203,11 +203,11 @@ class Roots:
         for at in [at for at in self._below if at.startswith(prefix, 1) or at[1:] == prefix[:-1]]:
             del self._below[at]
 
-    def _below_over(self, place: Key | Prefix) -> Iterator[RootedLayout]:
+    def _below_over(self, target: Key | Prefix) -> Iterator[RootedLayout]:
         if self._below:
-            cut = len(place)
-            while (cut := place.rfind("/", 0, cut)) > 0:
-                layout = self._below.get(f"/{place[:cut]}")  # type: ignore[call-overload]
+            cut = len(target)
+            while (cut := target.rfind("/", 0, cut)) > 0:
+                layout = self._below.get(f"/{target[:cut]}")  # type: ignore[call-overload]
                 if layout is not None:
                     yield layout
 
@@ -232,7 +232,7 @@ class Roots:
 
     async def _read_with(self, get: GetDocuments) -> None:
         prefix = Prefix("")
-        opened: list[Layout] = []
+        open_layouts: list[Layout] = []
         created: list[Layout] = []
         keys: set[Key] = set()
         # In one batch; each dialect then requests its own again.
@@ -241,21 +241,23 @@ class Roots:
             layout, looked_at = await self._open_with(dialect, prefix, {}, get)
             keys |= looked_at
             if layout is not None:
-                opened.append(layout)
+                open_layouts.append(layout)
             elif dialect.per_node:
                 created.append(dialect.create(prefix))
         # With other hierarchies at the root, the status of folders below changes.
-        below = dict(self._below) if _apart(opened) == _apart(self._opened) else {}
+        below = dict(self._below) if _apart(open_layouts) == _apart(self._open_layouts) else {}
         again = {at: (await self._open_with(layout.dialect, at.prefix, {}, get))[0] for at, layout in below.items()}
         self._keys = frozenset(keys)
         # Nodes of dialects not found at the root may lie anywhere.
-        self._learnt(tuple(sorted((*opened, *created), key=_priority)), tuple(opened), again)
+        self._learnt(tuple(sorted((*open_layouts, *created), key=_priority)), tuple(open_layouts), again)
 
-    def _learnt(self, layouts: tuple[Layout, ...], opened: tuple[Layout, ...], again: Mapping[NodePath, Layout | None]) -> None:
+    def _learnt(
+        self, layouts: tuple[Layout, ...], open_layouts: tuple[Layout, ...], again: Mapping[NodePath, Layout | None]
+    ) -> None:
         before, below = self._layouts, self._below
-        self._layouts, self._opened = layouts, opened
+        self._layouts, self._open_layouts = layouts, open_layouts
         # A folder found to be a root meanwhile stays one.
-        self._below = {at: layout for at, layout in below.items() if at not in again and _apart(opened) == _apart(before)}
+        self._below = {at: layout for at, layout in below.items() if at not in again and _apart(open_layouts) == _apart(before)}
         self._below |= {at: RootedLayout(layout, at) for at, layout in again.items() if layout is not None}
         if before and [each.without_copy() for each in before] != [each.without_copy() for each in layouts]:
             self._on_others(ROOT)
@@ -270,8 +272,8 @@ class Roots:
 
     def copied(self, path: NodePath) -> bytes:
         """Return a digest of the consolidated copies' entries for ``path``; empty without copies."""
-        said = [layout.copied(path) for layout in self._copies if layout.holds(path)]
-        return hashlib.blake2b(repr(said).encode("utf-8", "backslashreplace"), digest_size=16).digest() if said else b""
+        copied = [layout.copied(path) for layout in self._copies if layout.holds(path)]
+        return hashlib.blake2b(repr(copied).encode("utf-8", "backslashreplace"), digest_size=16).digest() if copied else b""
 
     async def _open(
         self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, Document | StoreAccessDenied | None] = MappingProxyType({})
@@ -310,7 +312,7 @@ class Roots:
             reason_of(f"{prefix or '/'}: {dialect.name}", error)
             layout = None
         if not prefix or layout is not None:
-            self._made[dialect.name, prefix] = _Opened(root, further, every, layout)
+            self._made[dialect.name, prefix] = _OpenRoot(root, further, every, layout)
         return layout, {*keys, *further}
 
 
@@ -365,14 +367,16 @@ def dialects(choices: Iterable[str] = ()) -> list[Dialect]:
     known = {dialect.name: dialect for dialect in registry.plugins("zarrfs.dialects")}
     chosen: dict[str, dict[str, str]] = {}
     for choice in choices:
-        place, _, value = choice.partition("=")
-        name, _, option = place.partition(".")
+        option_name, _, value = choice.partition("=")
+        name, _, option = option_name.partition(".")
         values = known[name].choices.get(option) if name in known else None
         if values is None:
             every = [f"{each.name}.{option}" for each in known.values() for option in each.choices]
-            raise UsageError(f"dialect_choices: unknown choice {place!r}, expected one of: {', '.join(sorted(every)) or 'none'}")
+            raise UsageError(
+                f"dialect_choices: unknown choice {option_name!r}, expected one of: {', '.join(sorted(every)) or 'none'}"
+            )
         if value not in values:
-            raise UsageError(f"dialect_choices: {place}: expected one of {', '.join(values)}, not {value!r}")
+            raise UsageError(f"dialect_choices: {option_name}: expected one of {', '.join(values)}, not {value!r}")
         chosen.setdefault(name, {})[option] = value
     made = [dialect.choosing(chosen[name]) if name in chosen else dialect for name, dialect in known.items()]
     return sorted(made, key=lambda dialect: (dialect.priority, dialect.name))

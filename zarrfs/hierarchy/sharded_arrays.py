@@ -68,7 +68,7 @@ class ShardedArrays:
         readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
         self._hierarchy = Hierarchy(store, readers, counters, ttl=ttl, dialects=dialects)
         self._lists = store.capabilities.list
-        self._told: set[NodePath] = set()
+        self._warned: set[NodePath] = set()
 
     async def folder(self, prefix: Prefix) -> Folder:
         """Return what is known of the folder ``prefix``. Unreadable documents mean no array; raises the store's other errors."""
@@ -80,10 +80,10 @@ class ShardedArrays:
             log.debug("%s: unreadable, not taken for a sharded array: %s", prefix, error)
             return Folder()
 
-    def changed(self, place: Key | Prefix) -> set[Prefix]:
-        """Invalidate what a change at ``place`` concerns; return the chunk prefixes of arrays whose documents changed, if known."""
-        changes = self._hierarchy.changed(place, is_prefix=isinstance(place, Prefix))
-        if isinstance(place, Prefix):
+    def changed(self, target: Key | Prefix) -> set[Prefix]:
+        """Invalidate what a change at ``target`` concerns; return the chunk prefixes of arrays whose documents changed, if known."""
+        changes = self._hierarchy.changed(target, is_prefix=isinstance(target, Prefix))
+        if isinstance(target, Prefix):
             return set()
         return {prefix for node in changes.nodes for prefix in self._hierarchy.shard_prefixes(node.path)}
 
@@ -119,7 +119,7 @@ class ShardedArrays:
         return Folder(None, tuple(layouts))
 
     def _can_be_unsharded(self, node: ArrayNode) -> bool:
-        if node.metadata.shards and not node.metadata.can_be_unsharded and node.path not in self._told:
-            self._told.add(node.path)
+        if node.metadata.shards and not node.metadata.can_be_unsharded and node.path not in self._warned:
+            self._warned.add(node.path)
             log.warning("%s: shown with its shards: codecs after the sharding encode each shard as a whole", node.path)
         return node.metadata.can_be_unsharded

@@ -111,8 +111,8 @@ class StoredDocuments:
             return True
         if path == ROOT or not layout.holds(path.parent) or path.name not in (layout.consolidated_names(path.parent) or ()):
             return False
-        places = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
-        return any([await self._store.prefix_exists(prefix) for prefix in places])
+        prefixes = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
+        return any([await self._store.prefix_exists(prefix) for prefix in prefixes])
 
 
 def contents(found: Mapping[Key, Document | StoreAccessDenied | None]) -> dict[Key, bytes]:

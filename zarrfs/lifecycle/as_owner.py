@@ -65,12 +65,12 @@ def run(mount: Mount, program: str, *arguments: str, patience: float) -> subproc
     assert asking.stdout is not None and asking.stderr is not None
     with asking.stdout, asking.stderr:
         try:
-            said = _said(asking, asking.stdout, asking.stderr, time.monotonic() + patience)
+            output = _output(asking, asking.stdout, asking.stderr, time.monotonic() + patience)
         except TimeoutError as error:
             raise TimeoutError(f"{program}: no answer within {patience:g} s") from error
         finally:
             _end(asking, group="start_new_session" in whose)
-        return subprocess.CompletedProcess(asking.args, asking.returncode, *said)
+        return subprocess.CompletedProcess(asking.args, asking.returncode, *output)
 
 
 def read(mount: Mount, path: str, patience: float) -> bytes:
@@ -101,14 +101,14 @@ def _limit(patience: float) -> None:
         resource.setrlimit(limit, (most, most))
 
 
-def _said(asking: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes], end: float) -> tuple[bytes, bytes]:
+def _output(asking: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes], end: float) -> tuple[bytes, bytes]:
     """Return the output of a process up to its end, which must come before ``end``. Raises TimeoutError, OSError for too much."""
-    said = {pipe.fileno(): bytearray() for pipe in (stdout, stderr)}
+    output = {pipe.fileno(): bytearray() for pipe in (stdout, stderr)}
     pidfd = os.pidfd_open(asking.pid)
     try:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
-        for pipe in said:
+        for pipe in output:
             os.set_blocking(pipe, False)
             poll.register(pipe, select.POLLIN)
         has_ended = False
@@ -118,20 +118,20 @@ def _said(asking: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes],
                 raise TimeoutError
             has_ended = pidfd in ready
             # The last output is in the pipes; other holders of them are not waited for.
-            for pipe in said if has_ended else ready:
-                if not _take(pipe, said[pipe]) and not has_ended:
+            for pipe in output if has_ended else ready:
+                if not _take(pipe, output[pipe]) and not has_ended:
                     poll.unregister(pipe)
     finally:
         os.close(pidfd)
-    return bytes(said[stdout.fileno()]), bytes(said[stderr.fileno()])
+    return bytes(output[stdout.fileno()]), bytes(output[stderr.fileno()])
 
 
-def _take(pipe: int, said: bytearray) -> bool:
+def _take(pipe: int, output: bytearray) -> bool:
     """Append the content of ``pipe``; return False at its end."""
     with contextlib.suppress(BlockingIOError):
         while portion := os.read(pipe, _PORTION):
-            said += portion
-            if len(said) > _LIMIT:
+            output += portion
+            if len(output) > _LIMIT:
                 raise OSError(f"more than {_LIMIT} bytes of output")
         return False
     return True

@@ -68,10 +68,10 @@ def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -
                 )
         finally:
             os.close(writer)
-        said = bytearray()
+        output = bytearray()
         while signals.before(reader) and (portion := os.read(reader, _TAIL_NBYTES)):
-            said += portion
-        is_ready = said == READY
+            output += portion
+        is_ready = output == READY
         error = _looked_at(config.mountpoint, signals) if is_ready else None
     if signals.first is not None:
         _call_off(process, config)
@@ -85,7 +85,7 @@ def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -
     if is_ready:
         return Outcome(0), process
     process.wait()
-    return _explain(bytes(said), process.returncode, _tail(config.log_file, log_start), config.log_file), process
+    return _explain(bytes(output), process.returncode, _tail(config.log_file, log_start), config.log_file), process
 
 
 def _looked_at(mountpoint: str, signals: Heard) -> OSError | None:
@@ -124,9 +124,9 @@ def _call_off(process: subprocess.Popen[bytes], config: MountConfig) -> None:
         dead_mounts.clear(mount_table.resolved(config.mountpoint))
 
 
-def _explain(said: bytes, returncode: int, tail: str, log_file: str) -> Outcome:
-    if said:
-        outcome = Outcome(**json.loads(said))
+def _explain(output: bytes, returncode: int, tail: str, log_file: str) -> Outcome:
+    if output:
+        outcome = Outcome(**json.loads(output))
         # libfuse and fusermount3 print their reasons on stderr only.
         return outcome._replace(message=f"{outcome.message}{tail}") if outcome.exit_code == 6 else outcome
     how = f"was killed by {signal.Signals(-returncode).name}" if returncode < 0 else f"exited with code {returncode}"

@@ -35,22 +35,22 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class About(NamedTuple):
     """Content of a mount's ``config.json``.
 
-    ``words``: path of its exit report, if any; ``timeout``: deadline of one store operation in seconds, 0 if unknown.
+    ``report``: path of its exit report, if any; ``timeout``: deadline of one store operation in seconds, 0 if unknown.
     """
 
     pid: int
-    words: str | None
+    report: str | None
     timeout: float
 
     @classmethod
     def of(cls, text: bytes) -> Self:
         """Parse ``config.json``. Raises ValueError for any unexpected content."""
-        said = untrusted.document(text)
-        words = said.get("result")
-        pid = untrusted.number(said.get("pid"), 2, _PID_MAX)
+        members = untrusted.document(text)
+        report = members.get("result")
+        pid = untrusted.number(members.get("pid"), 2, _PID_MAX)
         # Daemons of earlier versions do not have it.
-        timeout = untrusted.seconds(said["timeout"], _LONGEST_TIMEOUT) if "timeout" in said else 0.0
-        return cls(pid, None if words is None else untrusted.text(words, _PATH_MAX), timeout)
+        timeout = untrusted.seconds(members["timeout"], _LONGEST_TIMEOUT) if "timeout" in members else 0.0
+        return cls(pid, None if report is None else untrusted.text(report, _PATH_MAX), timeout)
 
 
 class Daemon:
@@ -59,18 +59,18 @@ class Daemon:
     def __init__(self, about: About, pidfd: int) -> None:
         self.pid = about.pid
         self.timeout = about.timeout
-        self._words = about.words
+        self._report = about.report
         # A pidfd refers to the process even if its number is reused.
         self._pidfd = pidfd
         self._held = contextlib.ExitStack()
 
     def left(self) -> exit_report.Left | None:
         """Return what is not stored yet, if reported."""
-        return exit_report.left(self._words) if self._words else None
+        return exit_report.left(self._report) if self._report else None
 
     def outcome(self) -> Outcome | None:
         """Return its exit report, once."""
-        return exit_report.collect(self._words) if self._words else None
+        return exit_report.collect(self._report) if self._report else None
 
     def ended_within(self, seconds: float) -> bool:
         """Return True if it has ended, or does within ``seconds``."""
@@ -84,8 +84,8 @@ class Daemon:
 
     def __enter__(self) -> Self:
         self._held.callback(os.close, self._pidfd)
-        if self._words:
-            self._held.enter_context(exit_report.awaited(self._words))
+        if self._report:
+            self._held.enter_context(exit_report.awaited(self._report))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -106,10 +106,10 @@ class ForeignDaemon(Daemon):
     def outcome(self) -> Outcome | None:
         text = self._text()
         outcome = exit_report.outcome_in(text) if text is not None else None
-        if outcome is not None and self._words:
+        if outcome is not None and self._report:
             with contextlib.suppress(OSError):
-                as_owner.run(self._mounted, "rm", "-f", "--", self._words, patience=PATIENCE)
-                folder = os.path.dirname(self._words)
+                as_owner.run(self._mounted, "rm", "-f", "--", self._report, patience=PATIENCE)
+                folder = os.path.dirname(self._report)
                 if self._mounted.owner is not None and runtime_folder.is_of_one_process(folder, self._mounted.owner.uid):
                     as_owner.run(self._mounted, "rmdir", "--", folder, patience=PATIENCE)
         return outcome
@@ -120,12 +120,12 @@ class ForeignDaemon(Daemon):
 
     def _text(self) -> bytes | None:
         try:
-            return as_owner.read(self._mounted, self._words, PATIENCE) if self._words else None
+            return as_owner.read(self._mounted, self._report, PATIENCE) if self._report else None
         except OSError:
             return None
 
 
-def behind(mounted: Mount) -> Daemon | None:
+def find(mounted: Mount) -> Daemon | None:
     """Return the daemon of a mount; None if it gives no information, or false one. Raises TimeoutError."""
     asked = time.clock_gettime(time.CLOCK_BOOTTIME)
     try:
@@ -137,7 +137,7 @@ def behind(mounted: Mount) -> Daemon | None:
     except (OSError, ValueError):
         return None
     try:
-        if _is_behind(about.pid, mounted, asked) and not _ended_within(pidfd, 0):
+        if _serves(about.pid, mounted, asked) and not _ended_within(pidfd, 0):
             foreign = as_owner.is_somebody_else(mounted)
             kept, pidfd = pidfd, -1
             return ForeignDaemon(about, kept, mounted) if foreign else Daemon(about, kept)
@@ -163,7 +163,7 @@ def _runs_no_more(pid: int) -> bool:
         return False
 
 
-def _is_behind(pid: int, mounted: Mount, asked: float) -> bool:
+def _serves(pid: int, mounted: Mount, asked: float) -> bool:
     """Return True if the process is the mount's daemon. Raises OSError and ValueError if it is gone."""
     uid = os.geteuid() if mounted.owner is None else mounted.owner.uid
     if pid == os.getpid() or _users_of(pid) != {uid} or _began(pid) > asked:
@@ -210,5 +210,5 @@ def _names_us(pid: int, mounted: Mount) -> bool:
     """Return True if its command line is zarrfs's, or contains the mountpoint."""
     # In the owner's name, with a deadline: a process can make a read of its arguments block.
     arguments = as_owner.read(mounted, f"/proc/{pid}/cmdline", PATIENCE).split(b"\0")
-    place = os.fsencode(mounted.mountpoint)
-    return any(place in argument or os.path.basename(argument).startswith(b"zarrfs") for argument in arguments)
+    mountpoint = os.fsencode(mounted.mountpoint)
+    return any(mountpoint in argument or os.path.basename(argument).startswith(b"zarrfs") for argument in arguments)

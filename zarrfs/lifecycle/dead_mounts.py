@@ -37,15 +37,15 @@ def life_of(mount: Mount, patience: float = PATIENCE) -> Life:
     return Life.DEAD if os.strerror(errno.ENOTCONN).encode() in asked.stderr else Life.ALIVE
 
 
-def clear(place: str) -> int:
-    """Detach dead zarrfs mounts from ``place`` (absolute, without symlinks), one after the other; return their number.
+def clear(mountpoint: str) -> int:
+    """Detach dead zarrfs mounts from ``mountpoint`` (absolute, without symlinks), one after the other; return their number.
 
     Lazily: processes may have working folders in them, and can do nothing there but leave. Raises as `detach`.
     """
     cleared = 0
-    while (mount := mount_at(place)) is not None and mount.fstype == FSTYPE and life_of(mount) is Life.DEAD:
+    while (mount := mount_at(mountpoint)) is not None and mount.fstype == FSTYPE and life_of(mount) is Life.DEAD:
         # Another process may have been faster, and mounted a live one.
-        if mount_at(place) == mount:
+        if mount_at(mountpoint) == mount:
             detach(mount, lazy=True, patience=PATIENCE)
             cleared += 1
     return cleared

@@ -63,14 +63,14 @@ class Detaching:
                 raise FuseUnavailable("fusermount3 not found: install fuse3")
             command = [fusermount, "-u", *(["-z"] if lazy else []), "--", mountpoint]
         # Not a pipe, whose other end a process could keep open.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         try:
             # In this process group, as automount(8) requires (`Parent.ready`).
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said, env=os.environ | {"LC_ALL": "C"}
+                command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output, env=os.environ | {"LC_ALL": "C"}
             )
         except BaseException:
-            self._said.close()
+            self._output.close()
             raise
 
     def ended_within(self, seconds: float) -> bool:
@@ -82,12 +82,12 @@ class Detaching:
 
     def end(self) -> None:
         """Check the result, after `ended_within` returned True. Raises `MountBusy` if it is in use, and `ZarrfsError`."""
-        with self._said as said:
+        with self._output as output:
             code = self._process.returncode
             if code == 0:
                 return
-            said.seek(0)
-            reason = printable(said.read(_MESSAGE_NBYTES).decode(errors="replace").strip())
+            output.seek(0)
+            reason = printable(output.read(_MESSAGE_NBYTES).decode(errors="replace").strip())
         busy = code == errno.EBUSY if self._by_us else "busy" in reason
         if self._by_us and code > 0 and not reason:
             reason = os.strerror(code).lower()

@@ -83,11 +83,11 @@ def write(path: Path, outcome: Outcome) -> None:
 
 def update(path: Path, left: Left) -> None:
     """Replace the report at ``path`` by that of a sudden death that loses what is ``left``. Raises OSError."""
-    words = SUDDEN_DEATH
+    outcome = SUDDEN_DEATH
     if left.files:
         more = ", ..." if left.files > len(left.names) else ""
-        words = Outcome(words.exit_code, f"{words.message}: at last count {left} ({', '.join(left.names)}{more})")
-    _replace(path, words._asdict() | {"files": left.files, "nbytes": left.nbytes})
+        outcome = Outcome(outcome.exit_code, f"{outcome.message}: at last count {left} ({', '.join(left.names)}{more})")
+    _replace(path, outcome._asdict() | {"files": left.files, "nbytes": left.nbytes})
 
 
 def end(path: Path) -> None:
@@ -135,9 +135,9 @@ def left(path: str) -> Left | None:
 def outcome_in(text: bytes) -> Outcome | None:
     """Return the end of a daemon from the ``text`` of its report, `printable`; None for other content."""
     try:
-        said = untrusted.document(text)
-        message = printable(untrusted.text(said["message"], _LIMIT))
-        return Outcome(untrusted.number(said["exit_code"], 0, 255), message[:_MESSAGE_LENGTH])
+        members = untrusted.document(text)
+        message = printable(untrusted.text(members["message"], _LIMIT))
+        return Outcome(untrusted.number(members["exit_code"], 0, 255), message[:_MESSAGE_LENGTH])
     except (ValueError, KeyError):
         return None
 
@@ -145,8 +145,8 @@ def outcome_in(text: bytes) -> Outcome | None:
 def left_in(text: bytes) -> Left | None:
     """Return what is not stored yet from the ``text`` of a report; None if not reported."""
     try:
-        said = untrusted.document(text)
-        return Left(untrusted.number(said["files"], 0, _MOST), untrusted.number(said["nbytes"], 0, _MOST))
+        members = untrusted.document(text)
+        return Left(untrusted.number(members["files"], 0, _MOST), untrusted.number(members["nbytes"], 0, _MOST))
     except (ValueError, KeyError):
         return None
 
@@ -188,7 +188,7 @@ def _folder_locked(folder: Path, how: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _replace(path: Path, said: dict[str, Any]) -> None:
+def _replace(path: Path, members: dict[str, Any]) -> None:
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -197,7 +197,7 @@ def _replace(path: Path, said: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
-            json.dump(said, file)
+            json.dump(members, file)
         new.replace(path)
     except BaseException:
         os.close(descriptor)

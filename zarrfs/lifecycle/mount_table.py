@@ -31,8 +31,8 @@ def resolved(path: str) -> str:
     """Return ``path`` absolute and without symlinks on the way, without a request to what may be mounted on it."""
     folder, name = os.path.split(os.path.abspath(path))
     # A symlink to a mount is older than the mount, and not a mount itself.
-    place = os.path.join(os.path.realpath(folder), name)
-    return place if mount_at(place) is not None else os.path.realpath(path)
+    found = os.path.join(os.path.realpath(folder), name)
+    return found if mount_at(found) is not None else os.path.realpath(path)
 
 
 def mount_at(path: str) -> Mount | None:
@@ -76,10 +76,10 @@ def _seen_at(path: str) -> bytes | None:
     except OSError:
         return None
     try:
-        told = re.search(rb"^mnt_id:\s*(\d+)$", Path(f"/proc/self/fdinfo/{descriptor}").read_bytes(), re.MULTILINE)
+        found = re.search(rb"^mnt_id:\s*(\d+)$", Path(f"/proc/self/fdinfo/{descriptor}").read_bytes(), re.MULTILINE)
     finally:
         os.close(descriptor)
-    return told[1] if told else None
+    return found[1] if found else None
 
 
 def _owner(options: bytes) -> Owner | None:

@@ -26,10 +26,10 @@ from zarrfs.options.config import MountConfig
 log = logging.getLogger(__name__)
 
 
-def check(config: MountConfig, store_path: str | None, say: Callable[[str], None] = lambda line: None) -> None:
+def check(config: MountConfig, store_path: str | None, print_line: Callable[[str], None] = lambda line: None) -> None:
     """Check all that can be known before the store is opened; ``store_path``: its local path, if any.
 
-    ``say`` reports a dead mount that will be replaced. Raises `MountpointUnusable` and `FuseUnavailable`, with advice.
+    ``print_line`` reports a dead mount that will be replaced. Raises `MountpointUnusable` and `FuseUnavailable`, with advice.
     """
     dead = holds_dead_mount(config.mountpoint)
     if not dead:
@@ -38,7 +38,7 @@ def check(config: MountConfig, store_path: str | None, say: Callable[[str], None
         check_overlap(store_path, config.mountpoint)
     check_fuse(config)
     if dead:
-        say(f"{config.mountpoint}: replacing a zarrfs mount whose daemon died, its unstored data is lost")
+        print_line(f"{config.mountpoint}: replacing a zarrfs mount whose daemon died, its unstored data is lost")
 
 
 def prepare(mountpoint: str) -> None:
@@ -166,15 +166,15 @@ def _lets_users_allow_other(fuse_conf: str) -> bool:
 
 def _dead(mountpoint: str) -> MountpointUnusable:
     """Return the error for a dead mount on the mountpoint or above it."""
-    place = resolved(mountpoint)
-    mounted = mount_at(place)
-    while mounted is None and place != "/":
-        place = os.path.dirname(place)
-        mounted = mount_at(place)
-    where, fstype = (place, mounted.fstype) if mounted is not None else (mountpoint, "fuse")
+    path = resolved(mountpoint)
+    mounted = mount_at(path)
+    while mounted is None and path != "/":
+        path = os.path.dirname(path)
+        mounted = mount_at(path)
+    where, fstype = (path, mounted.fstype) if mounted is not None else (mountpoint, "fuse")
     quoted = shlex.quote(where)
     umount = f"`zarrfs umount {quoted}`" if fstype == FSTYPE else f"`fusermount3 -u {quoted}` (`umount {quoted}` as root)"
-    lies = "is a mount" if mounted is None or place == resolved(mountpoint) else f"lies in {place}, a mount"
+    lies = "is a mount" if mounted is None or path == resolved(mountpoint) else f"lies in {path}, a mount"
     return _unusable(mountpoint, f"{lies} of type {fstype} whose daemon died: remove it with {umount}")
 
 

@@ -19,7 +19,7 @@ class Holder(NamedTuple):
 
     pid: int
     name: str
-    place: str
+    path: str
 
 
 def of(mountpoint: str) -> list[Holder]:
@@ -27,9 +27,9 @@ def of(mountpoint: str) -> list[Holder]:
     found = []
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()):
         process = Path("/proc", str(pid))
-        place = next((place for path in paths(process) if (place := _below(mountpoint, path)) is not None), None)
-        if place is not None:
-            found.append(Holder(pid, name_of(process), printable(place)))
+        relative = next((relative for path in paths(process) if (relative := _below(mountpoint, path)) is not None), None)
+        if relative is not None:
+            found.append(Holder(pid, name_of(process), printable(relative)))
     return found
 
 

@@ -30,13 +30,13 @@ class Parent:
         """Report that the mount is usable: the parent may return."""
         # Not earlier: an automounter admits only the process group that mounts for it, and blocks all others.
         os.setsid()
-        self._say(READY)
+        self._send(READY)
 
     def failed(self, outcome: Outcome) -> bool:
         """Report that there will be no mount. Returns False if `ready` was sent already."""
-        return self._say(json.dumps(outcome._asdict()).encode())
+        return self._send(json.dumps(outcome._asdict()).encode())
 
-    def _say(self, message: bytes) -> bool:
+    def _send(self, message: bytes) -> bool:
         if self._fd is None:
             return False
         # A killed parent does not read any more; the mount continues without it.

@@ -52,9 +52,9 @@ def _prefix(uid: int) -> str:
 
 
 def _shared() -> list[Path]:
-    told = os.environ.get("XDG_RUNTIME_DIR", "")
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
     # After a change of user (su, setpriv) the variable may be another user's.
-    found = [Path(told) / _NAME] if os.path.isabs(told) and _is_private(Path(told)) else []
+    found = [Path(given) / _NAME] if os.path.isabs(given) and _is_private(Path(given)) else []
     return [*found, Path("/run") / _NAME] if os.geteuid() == 0 else found
 
 

@@ -15,16 +15,16 @@ import os
 import sys
 
 
-def device_at(place: str) -> str | None:
-    """Return the device number of the mount reached at ``place``. Sends requests only to file systems on the way."""
-    descriptor = os.open(place, os.O_PATH | os.O_NOFOLLOW)
+def device_at(path: str) -> str | None:
+    """Return the device number of the mount reached at ``path``. Sends requests only to file systems on the way."""
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     with open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:
-        told = dict(line.split(b":", 1) for line in lines if b":" in line)
+        info = dict(line.split(b":", 1) for line in lines if b":" in line)
     # An open descriptor would keep the mount in use.
     os.close(descriptor)
     with open("/proc/self/mountinfo", "rb") as lines:
         devices = {fields[0]: fields[2] for fields in (line.split(b" ") for line in lines)}
-    device = devices.get(told[b"mnt_id"].strip())
+    device = devices.get(info[b"mnt_id"].strip())
     return None if device is None else device.decode()
 
 
@@ -32,14 +32,14 @@ def unmount(mountpoint: str, flags: int, device: str | None) -> int:
     """Unmount, and return the errno."""
     folder, name = os.path.split(mountpoint)
     try:
-        place = f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}/{name}"
-        if device is not None and device_at(place) != device:
+        path = f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}/{name}"
+        if device is not None and device_at(path) != device:
             print("another mount is there now")
             return errno.ESTALE
     except OSError as error:
         return error.errno or errno.EIO
     libc = ctypes.CDLL(None, use_errno=True)
-    return ctypes.get_errno() if libc.umount2(os.fsencode(place), flags) else 0
+    return ctypes.get_errno() if libc.umount2(os.fsencode(path), flags) else 0
 
 
 if __name__ == "__main__":

@@ -38,14 +38,14 @@ def unmount(
     mountpoint: str,
     *,
     lazy: bool = False,
-    say: Callable[[str], None] = lambda line: None,
+    print_line: Callable[[str], None] = lambda line: None,
     every: float = 2.0,
     spare: float = SPARE,
 ) -> Outcome:
     """Unmount and, unless ``lazy``, return once the daemon has ended: everything is stored then, or the outcome states what is not.
 
-    While that takes long, ``say`` reports what is left, every ``every`` seconds; ``spare`` as `SPARE`. ``lazy`` detaches the mount at
-    once, even while it is in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` if there is no zarrfs
+    While that takes long, ``print_line`` reports what is left, every ``every`` seconds; ``spare`` as `SPARE`. ``lazy`` detaches the mount
+    at once, even while it is in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` if there is no zarrfs
     mount, `ZarrfsError` if the mount is in use.
     """
     mountpoint = resolved(mountpoint)
@@ -56,23 +56,23 @@ def unmount(
     if not may_detach(mounted):
         raise ZarrfsError(f"{mountpoint}: mounted by {user_of(mounted)}: only they and root may unmount it", key=mountpoint)
     try:
-        return _unmount(mounted, lazy, say, every, spare)
+        return _unmount(mounted, lazy, print_line, every, spare)
     finally:
         exit_report.clear()
 
 
-def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: float, spare: float) -> Outcome:
+def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], every: float, spare: float) -> Outcome:
     mountpoint = mounted.mountpoint
     life, daemon = life_of(mounted), None
     # A lazy umount needs no daemon, and must not wait for one that does not answer.
     if life is Life.ALIVE or (life is Life.SILENT and not lazy):
         try:
-            daemon = daemons.behind(mounted)
+            daemon = daemons.find(mounted)
         except TimeoutError:
             life = Life.SILENT
     with daemon or contextlib.nullcontext():
         users = _holders(mountpoint) if lazy else []
-        wait = _Wait(mounted, daemon, say, every, PATIENCE if lazy else spare)
+        wait = _Wait(mounted, daemon, print_line, every, PATIENCE if lazy else spare)
         detaching = Detaching(mounted, lazy=lazy)
         # The kernel writes back the last pages of mappings before it unmounts: that may take as long as what follows.
         if not wait.until(detaching.ended_within):
@@ -95,10 +95,12 @@ def _unmount(mounted: Mount, lazy: bool, say: Callable[[str], None], every: floa
 class _Wait:
     """A wait as long as ``daemon`` makes progress, and for ``spare`` seconds plus the deadline of one store operation without."""
 
-    def __init__(self, mounted: Mount, daemon: Daemon | None, say: Callable[[str], None], every: float, spare: float) -> None:
+    def __init__(
+        self, mounted: Mount, daemon: Daemon | None, print_line: Callable[[str], None], every: float, spare: float
+    ) -> None:
         self._mounted = mounted
         self._daemon = daemon
-        self._say = say
+        self._print_line = print_line
         self._every = every
         self._patience = spare + (daemon.timeout if daemon is not None else 0)
         self._least: Left | None = None
@@ -116,7 +118,7 @@ class _Wait:
             if now - self._progress >= self._patience or (self._end is not None and now >= self._end):
                 # The look may have taken longer than that.
                 return ended_within(0)
-            self._say(f"{self._mounted.mountpoint}: {self._left()}")
+            self._print_line(f"{self._mounted.mountpoint}: {self._left()}")
         return True
 
     def given_up_storing(self, daemon: Daemon) -> Outcome:
@@ -127,14 +129,14 @@ class _Wait:
 
     def given_up_unmounting(self, lazy: bool) -> Outcome:
         """Return the outcome if the kernel still waits for the daemon; the mount may be gone from the mount table."""
-        place = self._mounted.mountpoint
-        stays = mount_at(place) == self._mounted
+        mountpoint = self._mounted.mountpoint
+        stays = mount_at(mountpoint) == self._mounted
         state = "still mounted" if stays else "unmounted"
         what = f"the kernel has waited for its daemon{self._daemon_named()} for {self._patience:g} s, to write back mapped files"
         # A lazy umount has succeeded once the mount is gone.
         return Outcome(
             0 if lazy and not stays else 1,
-            f"{place}: {state}, but {what}{self._and_left()}; {how_to_abort(self._mounted.device)} ends that, and drops the data",
+            f"{mountpoint}: {state}, but {what}{self._and_left()}; {how_to_abort(self._mounted.device)} ends that, and drops the data",
         )
 
     def _look(self) -> None:
@@ -181,5 +183,5 @@ def _silent(mounted: Mount) -> ZarrfsError:
 
 
 def _named(users: Sequence[open_by.Holder]) -> str:
-    listed = ", ".join(f"{user.name} ({user.pid}: {user.place})" for user in users[:_NAMED])
+    listed = ", ".join(f"{user.name} ({user.pid}: {user.path})" for user in users[:_NAMED])
     return listed + (f" and {len(users) - _NAMED} more" if len(users) > _NAMED else "")

@@ -12,12 +12,12 @@ from typing import NoReturn
 def document(text: bytes) -> dict[str, object]:
     """Return the JSON object in ``text``, whose size the caller bounds."""
     try:
-        said = json.loads(text, parse_constant=_refused)
+        value = json.loads(text, parse_constant=_refused)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         raise ValueError("not a JSON object")
-    return said
+    return value
 
 
 def number(value: object, least: int, most: int) -> int:

@@ -35,7 +35,7 @@ class MemoryBudget:
     ``whole``: the budget that this one is a share of. ``tidy`` is called from time to time, after work has released much memory.
     """
 
-    __slots__ = ("_caches", "_done_nbytes", "_regaining", "_shared", "_waiting", "limit", "nbytes", "tidy", "whole")
+    __slots__ = ("_caches", "_done_nbytes", "_queue", "_regaining", "_shared", "limit", "nbytes", "tidy", "whole")
 
     def __init__(self, limit: int, whole: MemoryBudget | None = None) -> None:
         self.limit = limit
@@ -44,7 +44,7 @@ class MemoryBudget:
         self.tidy: Callable[[], None] | None = None
         self._shared = 0
         self._caches: list[Callable[[int], None]] = []
-        self._waiting: deque[_Work] = deque()
+        self._queue: deque[_Work] = deque()
         self._done_nbytes = 0
         self._regaining = False
 
@@ -60,7 +60,7 @@ class MemoryBudget:
 
     def take(self, nbytes: int) -> bool:
         """Take ``nbytes`` if they are available and no task waits for them; return True on success."""
-        if self._waiting or (self.nbytes + nbytes > self.limit and not self._regained(nbytes)):
+        if self._queue or (self.nbytes + nbytes > self.limit and not self._regained(nbytes)):
             return False
         if self.whole is not None and not self.whole.take(nbytes):
             return False
@@ -79,7 +79,7 @@ class MemoryBudget:
         self.nbytes -= nbytes
         if self.whole is not None:
             self.whole.give(nbytes)
-        if self._waiting and not self._regaining:
+        if self._queue and not self._regaining:
             self._serve()
 
     def on_pressure(self, release: Callable[[int], None]) -> None:
@@ -105,7 +105,7 @@ class MemoryBudget:
         return self.nbytes + nbytes <= self.limit
 
     def _begin(self, work: _Work) -> bool:
-        if self._waiting or (self.nbytes + work.nbytes > self.limit and not self._regained(work.nbytes)):
+        if self._queue or (self.nbytes + work.nbytes > self.limit and not self._regained(work.nbytes)):
             return False
         self.nbytes += work.nbytes
         return True
@@ -118,11 +118,11 @@ class MemoryBudget:
         self.give(nbytes)
 
     def _serve(self) -> None:
-        while self._waiting:
-            work = self._waiting[0]
+        while self._queue:
+            work = self._queue[0]
             if self.nbytes + work.nbytes > self.limit and not self._regained(work.nbytes):
                 return
-            self._waiting.popleft()
+            self._queue.popleft()
             self.nbytes += work.nbytes
             work.granted.set()
 
@@ -145,14 +145,14 @@ class _Work:
             return
         if not budget._begin(self):
             self.granted = trio.Event()
-            budget._waiting.append(self)
+            budget._queue.append(self)
             try:
                 await self.granted.wait()
             except BaseException:
                 if self.granted.is_set():
                     budget.give(self.nbytes)
                 else:
-                    budget._waiting.remove(self)
+                    budget._queue.remove(self)
                     budget._serve()
                 raise
         self._token = _working.set(True)

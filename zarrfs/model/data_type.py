@@ -283,7 +283,7 @@ def _short(value: object) -> str:
     return text if len(text) < 80 else text[:77] + "..."
 
 
-def require_plain(data_type: DataType, place: str) -> None:
-    """Raise `NotRepresentable` if ``place`` (for the message) cannot represent variable-length or object elements."""
+def require_plain(data_type: DataType, label: str) -> None:
+    """Raise `NotRepresentable` if ``label`` (for the message) cannot represent variable-length or object elements."""
     if data_type.is_variable:
-        raise NotRepresentable(f"{place} cannot hold variable-length elements ({data_type.name})")
+        raise NotRepresentable(f"{label} cannot hold variable-length elements ({data_type.name})")

@@ -198,14 +198,14 @@ def _fields_from_json(data_type: DataType, value: Mapping[str, Any]) -> bytes:
 def _fields_to_json(dtype: np.dtype[Any], element: bytes) -> dict[str, Any]:
     """Return the form of `struct`; `structured`, its older name, uses base64."""
     assert dtype.names is not None and dtype.fields is not None
-    said = {}
+    members = {}
     for name in dtype.names:
         inner, offset = dtype.fields[name][:2]
         if inner.subdtype is not None:
             raise NotRepresentable(f"fill value: field {name!r} is an array, for which there is no form")
         part = element[offset : offset + inner.itemsize]
-        said[name] = _fields_to_json(inner, part) if inner.names is not None else to_json(from_numpy(inner), part)
-    return said
+        members[name] = _fields_to_json(inner, part) if inner.names is not None else to_json(from_numpy(inner), part)
+    return members
 
 
 def _packed_integer(dtype: np.dtype[Any], value: int, data_type: DataType) -> bytes:

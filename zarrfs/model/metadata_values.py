@@ -79,22 +79,22 @@ def fill(metadata: ArrayMetadata) -> tuple[Any, str | None]:
     if element is None:
         return None, None
     try:
-        said = fill_value.to_json(data_type, element)
+        as_json = fill_value.to_json(data_type, element)
     except NotRepresentable:
-        said = {"base64": base64.standard_b64encode(element).decode("ascii")}
-    text = _fill_text(data_type, element, said)
-    if len(element) > _MAX_FILL and (isinstance(said, dict) or len(said) > _MAX_FILL):
-        said = {"nbytes": len(element)}
-    return plain(said), text
+        as_json = {"base64": base64.standard_b64encode(element).decode("ascii")}
+    text = _fill_text(data_type, element, as_json)
+    if len(element) > _MAX_FILL and (isinstance(as_json, dict) or len(as_json) > _MAX_FILL):
+        as_json = {"nbytes": len(element)}
+    return plain(as_json), text
 
 
-def _fill_text(data_type: DataType, element: bytes, said: Any) -> str:
+def _fill_text(data_type: DataType, element: bytes, as_json: Any) -> str:
     if data_type.dtype.kind == "S":
         element = element.rstrip(b"\0")
     if len(element) > _MAX_FILL_TEXT:
         return f"of {len(element)} bytes"
     if data_type.is_variable:
-        return json.dumps(plain(said), ensure_ascii=False)
+        return json.dumps(plain(as_json), ensure_ascii=False)
     return _element_text(data_type.dtype, element)
 
 
@@ -119,15 +119,15 @@ def _element_text(dtype: np.dtype[Any], element: bytes) -> str:
             return "NaT" if ticks == fill_value.NAT else str(ticks)
     try:
         data_type = from_numpy(dtype)
-        said = fill_value.to_json(data_type, element)
+        as_json = fill_value.to_json(data_type, element)
     except MetadataError:
         return f"0x{element.hex()}"
     if data_type.name == "raw_bytes":
         return f"0x{element.hex()}"
     if dtype.kind == "U":
-        return json.dumps(said, ensure_ascii=False)
+        return json.dumps(as_json, ensure_ascii=False)
     # NaN, Infinity and bit patterns are strings there.
-    return said if isinstance(said, str) else json.dumps(said)
+    return as_json if isinstance(as_json, str) else json.dumps(as_json)
 
 
 def shards(metadata: ArrayMetadata) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ class ShardSpec:
     index_codecs: tuple[CodecSpec, ...] = (CodecSpec("bytes", {"endian": "little"}),)
     axes: tuple[int, ...] = ()
     codecs: tuple[CodecSpec, ...] = ()
-    _places: Shape = field(init=False, repr=False, compare=False, default=())
+    _strides: Shape = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
         ndim = len(self.chunks_per_shard)
@@ -62,12 +62,12 @@ class ShardSpec:
         if self.chunks > MAX_CHUNKS:
             raise MetadataUnsupported(f"shards of {self.chunks} chunks exceed the limit of {MAX_CHUNKS}")
         # Index distance between neighbours along each dimension of the array.
-        places = [1] * ndim
+        strides = [1] * ndim
         step = 1
         for axis in reversed(self.axes):
-            places[axis] = step
+            strides[axis] = step
             step *= self.chunks_per_shard[axis]
-        object.__setattr__(self, "_places", tuple(places))
+        object.__setattr__(self, "_strides", tuple(strides))
 
     @property
     def chunks(self) -> int:
@@ -89,13 +89,13 @@ class ShardSpec:
 
     def pair_of(self, coords: Coords) -> int:
         """Return the place of a chunk's pair in the index of its shard."""
-        return sum(index % count * step for index, count, step in zip(coords, self.chunks_per_shard, self._places, strict=True))
+        return sum(index % count * step for index, count, step in zip(coords, self.chunks_per_shard, self._strides, strict=True))
 
-    def coords_of(self, shard: Coords, place: int) -> Coords:
-        """Return the chunk of the pair at ``place`` in the index of ``shard``."""
+    def coords_of(self, shard: Coords, index: int) -> Coords:
+        """Return the chunk of the pair at ``index`` in the index of ``shard``."""
         return tuple(
-            first * count + place // step % count
-            for first, count, step in zip(shard, self.chunks_per_shard, self._places, strict=True)
+            first * count + index // step % count
+            for first, count, step in zip(shard, self.chunks_per_shard, self._strides, strict=True)
         )
 
     def count_within(self, shard: Coords, grid_shape: Shape) -> int:
@@ -129,19 +129,19 @@ class ShardIndex:
         """Memory in bytes."""
         return self._pairs.nbytes + self._bad.nbytes
 
-    def find(self, place: int) -> tuple[int, int] | None:
+    def find(self, index: int) -> tuple[int, int] | None:
         """Return offset and nbytes of a chunk; None if absent. Raises `ShardIndexInvalid` for an invalid pair."""
-        offset, nbytes = self._pairs[place].tolist()
+        offset, nbytes = self._pairs[index].tolist()
         if offset == nbytes == EMPTY:
             return None
-        if self._bad[place]:
+        if self._bad[index]:
             raise ShardIndexInvalid(f"shard index: {nbytes} bytes at {offset} are outside the chunk area of the shard")
         return offset, nbytes
 
     def stored_pairs(self) -> list[int]:
         """Return the places of all stored chunks, including those with invalid pairs."""
-        places: list[int] = np.flatnonzero(are_there(self._pairs)).tolist()
-        return places
+        indices: list[int] = np.flatnonzero(are_there(self._pairs)).tolist()
+        return indices
 
     def stored(self) -> Iterator[tuple[int, int]]:
         """Yield place and nbytes of every stored chunk with a valid pair."""
@@ -218,10 +218,10 @@ def assemble(spec: ShardSpec, chunks: Mapping[int, Buffer], index_nbytes: int) -
     offset = index_nbytes if spec.index_location == "start" else 0
     pieces: list[Buffer] = []
     offsets: dict[int, int] = {}
-    for place in sorted(chunks):
-        piece = chunks[place]
+    for index in sorted(chunks):
+        piece = chunks[index]
         nbytes = memoryview(piece).nbytes
-        pairs[place] = offsets.setdefault(id(piece), offset), nbytes
+        pairs[index] = offsets.setdefault(id(piece), offset), nbytes
         if offsets[id(piece)] != offset:
             continue
         pieces.append(piece)

@@ -249,19 +249,19 @@ def resolve(
         ),
         (lambda name: f"{config_file}: {name}", from_file),
     ]
-    _settle_views([texts for _, texts in sources])
+    _drop_lesser_views([texts for _, texts in sources])
     values: dict[str, Any] = {}
     for name, option in options().items():
-        for said_by, texts in sources:
+        for source, texts in sources:
             if name in texts:
                 try:
                     values[name] = option.parse(texts[name])
                 except ValueError as error:
-                    raise UsageError(f"{said_by(name)}: {error}, not {texts[name]!r}") from error
+                    raise UsageError(f"{source(name)}: {error}, not {texts[name]!r}") from error
                 break
     return MountConfig(
-        store=_place("store", from_file, config_file) if store is None else store,
-        mountpoint=_place("mountpoint", from_file, config_file) if mountpoint is None else mountpoint,
+        store=_required("store", from_file, config_file) if store is None else store,
+        mountpoint=_required("mountpoint", from_file, config_file) if mountpoint is None else mountpoint,
         **values,
     )
 
@@ -269,7 +269,7 @@ def resolve(
 def mountpoint_of(config_file: str | None, environment: Mapping[str, str] | None = None) -> str:
     """Return the mountpoint in a TOML file: ``config_file``, else that of ``ZARRFS_CONFIG``. Raises `UsageError`."""
     config_file = config_file or (os.environ if environment is None else environment).get("ZARRFS_CONFIG")
-    return _place("mountpoint", _from_toml(config_file) if config_file else {}, config_file)
+    return _required("mountpoint", _from_toml(config_file) if config_file else {}, config_file)
 
 
 def split_mount_options(text: str) -> list[str]:
@@ -302,7 +302,7 @@ def _variable(name: str) -> str:
     return "ZARRFS_" + name.upper()
 
 
-def _settle_views(sources: list[dict[str, str]]) -> None:
+def _drop_lesser_views(sources: list[dict[str, str]]) -> None:
     """Drop ``view`` and ``views`` from all sources after the first that has either: they are alternatives."""
     for number, source in enumerate(sources):
         if source.keys() & {"view", "views"}:
@@ -377,7 +377,7 @@ def _absolute(path: str, name: str, value: Any) -> str:
     return value
 
 
-def _place(name: str, from_file: Mapping[str, str], config_file: str | None) -> str:
+def _required(name: str, from_file: Mapping[str, str], config_file: str | None) -> str:
     try:
         return from_file[name]
     except KeyError:

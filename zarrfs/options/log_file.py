@@ -34,10 +34,10 @@ _FILE_MODE, _FOLDER_MODE = 0o640, 0o750
 
 
 class _Handler(WatchedFileHandler):
-    """Creates its file by `_opened`, with the checks and modes of every log."""
+    """Creates its file by `_open_fd`, with the checks and modes of every log."""
 
     def _open(self) -> TextIOWrapper:
-        return open(_opened(self.baseFilename), "a", encoding="utf-8", errors="backslashreplace")
+        return open(_open_fd(self.baseFilename), "a", encoding="utf-8", errors="backslashreplace")
 
     def emit(self, record: logging.LogRecord) -> None:
         # The caller does not fail for a log that was moved away and cannot be created again. In the background stderr is the original
@@ -98,7 +98,7 @@ def open_to_append(file: str) -> BinaryIO:
     """Open ``file`` for appending; create it and its folder if missing. Raises `UsageError`."""
     try:
         _make_folder(Path(file).parent)
-        return open(_opened(file), "ab", buffering=0)
+        return open(_open_fd(file), "ab", buffering=0)
     except OSError as error:
         raise UsageError(f"log file {file}: {error.strerror or error}: choose another with --log-file") from error
 
@@ -113,7 +113,7 @@ def _default_folder() -> Path:
     return Path("/var/log" if os.geteuid() == 0 else state) / "zarrfs"
 
 
-def _opened(file: str) -> int:
+def _open_fd(file: str) -> int:
     """Return a descriptor of the log ``file``, for appending. Raises OSError."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK
     try:

@@ -112,31 +112,31 @@ class Limiter(logging.Filter):
         key = getattr(record, "key", None)
         identity = (record.name, record.levelno, str(record.msg)[:LONGEST], getattr(record, "kind", None))
         with self._locked():
-            self._tell(WINDOW)
+            self._emit_all(WINDOW)
             kind = self._kinds.get(identity)
             if kind is None:
                 if len(self._kinds) == KINDS:
-                    self._tell_of(self._kinds.popitem(last=False)[1])
+                    self._emit(self._kinds.popitem(last=False)[1])
                 kind = self._kinds[identity] = _Kind(self._clock(), record.name, record.levelno)
             return kind.takes(hash(message if key is None else key), message)
 
     def log_dropped(self, *, over: float = 0) -> None:
         """Log the suppressed counts of kinds counted for at least ``over`` seconds, and restart their counts."""
         with self._locked():
-            self._tell(over)
+            self._emit_all(over)
 
-    def _tell(self, over: float) -> None:
+    def _emit_all(self, over: float) -> None:
         # Kinds are in the order of their start.
         while self._kinds and self._clock() - next(iter(self._kinds.values())).began >= over:
-            self._tell_of(self._kinds.popitem(last=False)[1])
+            self._emit(self._kinds.popitem(last=False)[1])
 
-    def _tell_of(self, kind: _Kind) -> None:
+    def _emit(self, kind: _Kind) -> None:
         seconds = self._clock() - kind.began
         for counted in (*kind.keys.values(), kind.others):
             if counted.left_out:
                 which = "like this, for other keys," if counted is kind.others else "like this"
-                said = f"{counted.left_out} more {which} suppressed in {seconds:.0f} s, last: {counted.last}"
-                self._handler.emit(logging.LogRecord(kind.name, kind.level, "", 0, said, None, None))
+                line = f"{counted.left_out} more {which} suppressed in {seconds:.0f} s, last: {counted.last}"
+                self._handler.emit(logging.LogRecord(kind.name, kind.level, "", 0, line, None, None))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -25,7 +25,7 @@ from zarrfs.options.redact import public_url
 from zarrfs.reports import check_shards, check_steps
 from zarrfs.reports.check_grid import coordinates, whole_grid
 from zarrfs.reports.findings import Finding, Report
-from zarrfs.reports.offline import below_array, hierarchy_of, opened, walk
+from zarrfs.reports.offline import below_array, hierarchy_of, open_offline, walk
 from zarrfs.stores.base import Store
 from zarrfs.transformers.without_apart import WithoutApart
 
@@ -34,9 +34,9 @@ _BATCH = 4096
 
 
 async def check(
-    config: MountConfig, path: str, told: Callable[[Report], None] = lambda report: None, *, repairs: bool = False
+    config: MountConfig, path: str, on_progress: Callable[[Report], None] = lambda report: None, *, repairs: bool = False
 ) -> Report:
-    """Read and decode every chunk of the arrays at and below ``path``; ``told`` is called after every progress.
+    """Read and decode every chunk of the arrays at and below ``path``; ``on_progress`` is called after every progress.
 
     ``repairs``: first complete or undo interrupted operations, which needs a writable store. The first SIGINT ends it, with the findings
     so far. Raises `NoSuchEntry` if there is no such node, in the groups of its nurseries, and any error of opening the store.
@@ -44,19 +44,19 @@ async def check(
     report = Report(public_url(config.store))
     if repairs:
         await check_steps.repair(config, report)
-    async with opened(config) as whole, trio.open_nursery() as nursery:
+    async with open_offline(config) as whole, trio.open_nursery() as nursery:
         store = WithoutApart(whole)
         # Before SIGINT is handled: this imports plug-ins, which may hang.
         hierarchy = hierarchy_of(config, store)
         await nursery.start(_end_on_interrupt, nursery.cancel_scope)
         await check_steps.look(whole, report)
         arrays = [array async for array in _survey(config, store, hierarchy, path, report)]
-        told(report)
+        on_progress(report)
         for array_path in arrays:
             try:
                 found = await hierarchy.array(array_path)
                 if found is not None:
-                    await _read(found.array, store, config.memory_limit, report, told)
+                    await _read(found.array, store, config.memory_limit, report, on_progress)
             except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
                 report.bad.add(Finding(array_path, reason_of(array_path, error)))
         report.complete = True
@@ -130,9 +130,9 @@ async def _total(array: Array, store: Store, report: Report) -> int:
     return math.prod(array.metadata.grid_shape) if whole_grid(array.metadata.grid_shape, store) else listed
 
 
-async def _read(array: Array, store: Store, memory: int, report: Report, told: Callable[[Report], None]) -> None:
+async def _read(array: Array, store: Store, memory: int, report: Report, on_progress: Callable[[Report], None]) -> None:
     if array.metadata.shards:
-        await check_shards.read(array, store, memory, report, told)
+        await check_shards.read(array, store, memory, report, on_progress)
         return
     metadata = array.metadata
     # Encoded and decoded chunk coexist for a while; one larger than all memory allowed is read nevertheless.
@@ -155,7 +155,7 @@ async def _read(array: Array, store: Store, memory: int, report: Report, told: C
                 report.stored_nbytes += stat.size
                 report.decoded_nbytes += elements.nbytes
         report.done += 1
-        told(report)
+        on_progress(report)
 
     if whole_grid(array.metadata.grid_shape, store):
         await for_each(coordinates(metadata.grid_shape), one, width)

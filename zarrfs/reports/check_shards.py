@@ -43,13 +43,13 @@ async def survey(array: Array, store: Store, report: Report) -> int:
                 report.shard_chunks += each.stored
             report.shards += each.reason is None
             report.shard_unused_nbytes += each.unused_nbytes
-            _tell(array, each, report)
+            _record(array, each, report)
         if store.capabilities.hierarchical:
             await _look_behind(array, shards, [coords for coords in batch if coords not in present], report)
     return total
 
 
-async def read(array: Array, store: Store, memory: int, report: Report, told: Callable[[Report], None]) -> None:
+async def read(array: Array, store: Store, memory: int, report: Report, on_progress: Callable[[Report], None]) -> None:
     """Read and decode the chunks counted by `survey`."""
     nbytes = max(1, array.metadata.max_chunk_nbytes)
     width = max(1, min(_WIDTH, memory // (2 * nbytes)))
@@ -62,7 +62,7 @@ async def read(array: Array, store: Store, memory: int, report: Report, told: Ca
     async def one(group: dict[Coords, int]) -> None:
         await _read_group(array, group, report)
         report.done += len(group)
-        told(report)
+        on_progress(report)
 
     groups: list[dict[Coords, int]] = []
     async for batch in _batches(shards, store, array, None):
@@ -161,7 +161,7 @@ async def _look_behind(array: Array, shards: ShardSurvey, missing: list[Coords],
     await for_each(missing, one, _WIDTH)
 
 
-def _tell(array: Array, shard: SurveyedShard, report: Report) -> None:
+def _record(array: Array, shard: SurveyedShard, report: Report) -> None:
     which = f"shard {shard.coords}" + (f" of level {shard.level + 1}" if shard.level else "")
     if shard.reason is not None:
         report.bad.add(Finding(array.path, f"{which}: {shard.reason}", shard.key, shard=shard.coords))

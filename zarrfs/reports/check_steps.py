@@ -8,14 +8,14 @@ from zarrfs.hierarchy.recovery import demand_known, recover
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.reports.findings import Finding, Report
-from zarrfs.reports.offline import hierarchy_of, opened
+from zarrfs.reports.offline import hierarchy_of, open_offline
 from zarrfs.stores.base import Store
 from zarrfs.transformers.without_apart import WithoutApart
 
 
 async def repair(config: MountConfig, report: Report) -> None:
     """Complete or undo operations without a worker. Raises `StoreReadOnly`, `IntentTooNew`, and any error of opening the store."""
-    async with opened(config, read_only=False) as store:
+    async with open_offline(config, read_only=False) as store:
         if not store.capabilities.write:
             raise StoreReadOnly(f"{public_url(config.store)}: repair impossible, store is read-only")
         intents, shown = Intents(store), WithoutApart(store)

@@ -23,13 +23,13 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values only."""
-        said: dict[str, Any] = {"path": self.path, "reason": self.reason}
+        members: dict[str, Any] = {"path": self.path, "reason": self.reason}
         if self.key is not None:
-            said["key"] = self.key
+            members["key"] = self.key
         for name, coords in (("coords", self.coords), ("shard", self.shard)):
             if coords is not None:
-                said[name] = list(coords)
-        return said
+                members[name] = list(coords)
+        return members
 
 
 @dataclass(slots=True)
@@ -87,12 +87,12 @@ class Report:
         names = (
             "store complete nodes chunks stored_nbytes decoded_nbytes shards shard_chunks shard_chunks_possible shard_unused_nbytes"
         )
-        said: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
+        members: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
         for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden", "below"):
             findings: Findings = getattr(self, name)
-            said[f"{name}_count"] = findings.count
-            said[name] = [each.to_json() for each in findings.first]
-        return said
+            members[f"{name}_count"] = findings.count
+            members[name] = [each.to_json() for each in findings.first]
+        return members
 
     def add_chunk_error(self, path: str, key: str, coords: Coords, error: Exception) -> None:
         """Add an unreadable chunk, for a foreseen or unforeseen reason."""

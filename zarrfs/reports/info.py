@@ -16,13 +16,13 @@ from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
-from zarrfs.reports.info_amounts import Amounts, Told, amounts_of
-from zarrfs.reports.offline import below_array, hierarchy_of, opened, walk
+from zarrfs.reports.info_amounts import Amounts, OnProgress, amounts_of
+from zarrfs.reports.offline import below_array, hierarchy_of, open_offline, walk
 from zarrfs.transformers.without_apart import WithoutApart
 
 
 async def describe(
-    config: MountConfig, path: str, *, indexes: bool = False, told: Told = lambda what, done, total: None
+    config: MountConfig, path: str, *, indexes: bool = False, on_progress: OnProgress = lambda what, done, total: None
 ) -> dict[str, Any]:
     """Return the node at ``path`` of ``config.store`` and all below it: ``{"store": url, "nodes": [...]}``, JSON values only.
 
@@ -34,25 +34,25 @@ async def describe(
     any error of opening the store.
     """
     nodes: list[dict[str, Any]] = []
-    async with opened(config) as store:
+    async with open_offline(config) as store:
         hierarchy = hierarchy_of(config, WithoutApart(store))
         async for node in walk(hierarchy, config, path):
             try:
                 if not isinstance(node, UnsupportedNode):
                     # Read again, with its attributes.
                     node = await hierarchy.node(node.path) or node
-                said = await _described(hierarchy, node, told, indexes=indexes and not nodes)
+                description = await _described(hierarchy, node, on_progress, indexes=indexes and not nodes)
             except Exception as error:  # noqa: BLE001 - a failure of one node must not hide the others
-                said = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
-            if said is not None:
-                nodes.append(said)
-            told("nodes", len(nodes), None)
+                description = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
+            if description is not None:
+                nodes.append(description)
+            on_progress("nodes", len(nodes), None)
     return {"store": public_url(config.store), "nodes": nodes}
 
 
-async def _described(hierarchy: Hierarchy, node: Node, told: Told, *, indexes: bool) -> dict[str, Any] | None:
+async def _described(hierarchy: Hierarchy, node: Node, on_progress: OnProgress, *, indexes: bool) -> dict[str, Any] | None:
     hidden: list[str] | None
-    said: dict[str, Any]
+    description: dict[str, Any]
     try:
         hidden = await hierarchy.others_at(node.path)
     except ZarrfsError:
@@ -62,15 +62,15 @@ async def _described(hierarchy: Hierarchy, node: Node, told: Told, *, indexes: b
             try:
                 found = await hierarchy.array(node.path)
             except ZarrfsError as error:
-                kind, said = "unsupported", {"reason": str(error)}
+                kind, description = "unsupported", {"reason": str(error)}
             else:
                 if found is None:
                     # It was erased meanwhile.
                     return None
-                kind, said = "array", _of_array(node, await amounts_of(found.array, told, indexes=indexes))
-                said["nodes_below"] = await _below(hierarchy, node)
+                kind, description = "array", _of_array(node, await amounts_of(found.array, on_progress, indexes=indexes))
+                description["nodes_below"] = await _below(hierarchy, node)
         case GroupNode():
-            kind, said = (
+            kind, description = (
                 "group",
                 {
                     "explicit": node.explicit,
@@ -79,8 +79,8 @@ async def _described(hierarchy: Hierarchy, node: Node, told: Told, *, indexes: b
                 },
             )
         case UnsupportedNode():
-            kind, said = "unsupported", {"reason": node.reason}
-    return _named(node, hidden) | {"kind": kind, **said}
+            kind, description = "unsupported", {"reason": node.reason}
+    return _named(node, hidden) | {"kind": kind, **description}
 
 
 async def _below(hierarchy: Hierarchy, node: ArrayNode) -> list[str] | None:

@@ -15,13 +15,13 @@ from zarrfs.errors import StoreUnsupported
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords, in_grid
 
-Told = Callable[[str, int, int | None], None]
+OnProgress = Callable[[str, int, int | None], None]
 """Called with the kind of things processed, the number so far, and the total, if known."""
 
 # Number of shards whose coordinates are held at once.
 _BATCH = 4096
 # Progress is reported for every so many items, since each report takes time.
-_TOLD = 256
+_PROGRESS_EVERY = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Amounts:
     error: str | None = None
 
 
-async def amounts_of(array: Array, told: Told, *, indexes: bool) -> Amounts:
+async def amounts_of(array: Array, on_progress: OnProgress, *, indexes: bool) -> Amounts:
     """Return what is stored of ``array``. With ``indexes``, shard indexes are read for the number of their chunks."""
     try:
-        return await (_of_shards(array, told, indexes) if array.metadata.shards else _of_chunks(array, told))
+        return await (_of_shards(array, on_progress, indexes) if array.metadata.shards else _of_chunks(array, on_progress))
     except StoreUnsupported:
         # A store that cannot list: readable, so no failure.
         return Amounts()
@@ -46,23 +46,23 @@ async def amounts_of(array: Array, told: Told, *, indexes: bool) -> Amounts:
         return Amounts(error=reason_of(array.path, error))
 
 
-async def _of_chunks(array: Array, told: Told) -> Amounts:
+async def _of_chunks(array: Array, on_progress: OnProgress) -> Amounts:
     stored = stored_nbytes = 0
     async for _, nbytes, _ in array.chunks.list():
         stored, stored_nbytes = stored + 1, stored_nbytes + nbytes
-        if stored % _TOLD == 0:
-            told(f"chunks of {array.path}", stored, None)
+        if stored % _PROGRESS_EVERY == 0:
+            on_progress(f"chunks of {array.path}", stored, None)
     return Amounts(stored, stored_nbytes)
 
 
-async def _of_shards(array: Array, told: Told, read_indexes: bool) -> Amounts:
+async def _of_shards(array: Array, on_progress: OnProgress, read_indexes: bool) -> Amounts:
     survey = ShardSurvey(array.chunks, array.metadata)
     stored = stored_nbytes = 0
     async for coords, nbytes, _ in survey.list_shards():
         if in_grid(coords, survey.grid_shape):
             stored, stored_nbytes = stored + 1, stored_nbytes + nbytes
-            if stored % _TOLD == 0:
-                told(f"shards of {array.path}", stored, None)
+            if stored % _PROGRESS_EVERY == 0:
+                on_progress(f"shards of {array.path}", stored, None)
     if not read_indexes:
         return Amounts(None, stored_nbytes, stored)
     indexes, chunks, done = _Indexes(), 0, 0
@@ -79,7 +79,7 @@ async def _of_shards(array: Array, told: Told, read_indexes: bool) -> Amounts:
             if each.level == 0:
                 done += 1
                 indexes.chunks_possible += survey.possible(each.coords) if each.reason is None else 0
-                told("indexes of shards", done, stored)
+                on_progress("indexes of shards", done, stored)
         batch.clear()
 
     async for coords, _, _ in survey.list_shards():
@@ -107,7 +107,7 @@ class _Indexes:
 
     def to_json(self, chunks: int) -> dict[str, Any]:
         """Return JSON values, with the fraction of the chunks that is stored."""
-        said: dict[str, Any] = {
+        members: dict[str, Any] = {
             name: getattr(self, name) for name in ("read", "bad", "bad_chunks", "chunks_possible", "unused_nbytes")
         }
-        return said | {"fullness": chunks / self.chunks_possible if self.chunks_possible else None}
+        return members | {"fullness": chunks / self.chunks_possible if self.chunks_possible else None}

@@ -140,13 +140,13 @@ def _codecs(codecs: Sequence[Mapping[str, Any]], dialect: str) -> str:
 
 
 def _configuration(configuration: Mapping[str, Any]) -> str:
-    said = []
+    parts = []
     for name, value in configuration.items():
-        told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         # A type's size is obvious, and so are options that are off.
-        if name != "typesize" and value not in (None, "", [], {}) and value is not False and (name, told) not in _DROPPED:
-            said.append(f"{name} {_short(told, _VALUE)}")
-    return f"({', '.join(said)})" if said else ""
+        if name != "typesize" and value not in (None, "", [], {}) and value is not False and (name, text) not in _DROPPED:
+            parts.append(f"{name} {_short(text, _VALUE)}")
+    return f"({', '.join(parts)})" if parts else ""
 
 
 def _data_type(data_type: str | Mapping[str, Any]) -> str:

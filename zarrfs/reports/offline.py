@@ -36,7 +36,7 @@ _FEW = 1000
 
 
 @asynccontextmanager
-async def opened(config: MountConfig, *, read_only: bool = True) -> AsyncIterator[Store]:
+async def open_offline(config: MountConfig, *, read_only: bool = True) -> AsyncIterator[Store]:
     """Open ``config.store`` for the body. Raises any error of opening the store."""
     store = await open_store(config.store, read_only=read_only)
     try:

@@ -29,11 +29,11 @@ class Anchor(abc.ABC):
         """True if the folder is known to exist nowhere any more."""
 
     @abc.abstractmethod
-    def place(self) -> Prefix | None:
+    def prefix(self) -> Prefix | None:
         """Return its present prefix in the store; None if unknown, or outside the store. Does not wait."""
 
 
-class Nowhere(Anchor):
+class AbsentFolder(Anchor):
     """The anchor of a folder that did not exist."""
 
     @property
@@ -50,5 +50,5 @@ class Nowhere(Anchor):
     def is_erased(self) -> bool:
         return True
 
-    def place(self) -> Prefix | None:
+    def prefix(self) -> Prefix | None:
         return None

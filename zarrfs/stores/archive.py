@@ -145,19 +145,19 @@ class ArchiveStore(Store):
     # --- in a thread --------------------------------------------------------------------------------------------------------
 
     def _read(self, key_ranges: Sequence[tuple[Key, ByteRange]], if_generation: Generation | None) -> list[Buffer | None]:
-        places: dict[Key, list[int]] = {}
-        for place, (key, _) in enumerate(key_ranges):
-            places.setdefault(key, []).append(place)
+        indices: dict[Key, list[int]] = {}
+        for index, (key, _) in enumerate(key_ranges):
+            indices.setdefault(key, []).append(index)
         parts: list[Buffer | None] = [None] * len(key_ranges)
         buffers = Buffers()
-        for key, wanted in places.items():
+        for key, wanted in indices.items():
             name = self._name(key)
-            found = None if name is None else self._archive.read(name, [key_ranges[place][1] for place in wanted])
+            found = None if name is None else self._archive.read(name, [key_ranges[index][1] for index in wanted])
             if if_generation is not None and (found is None or found[0].generation != if_generation):
                 raise GenerationMismatch(f"{key!r} was changed concurrently", key=key)
             if found is not None:
-                for place, part in zip(wanted, found[1], strict=True):
-                    parts[place] = buffers.kept(part)
+                for index, part in zip(wanted, found[1], strict=True):
+                    parts[index] = buffers.kept(part)
         return parts
 
     def _below(self, prefix: bytes, start: bytes) -> tuple[list[DirEntry], bytes | None]:
@@ -207,15 +207,15 @@ class ArchiveStore(Store):
         # A caller that gives up on a hung disk is released: the thread changes nothing.
         return await threads.io(function, *args, abandon_on_cancel=True)
 
-    def _name(self, place: Key | Prefix) -> bytes | None:
+    def _name(self, target: Key | Prefix) -> bytes | None:
         """Return the name of a key or prefix; None if it cannot be a name of an archive and is therefore absent."""
         try:
-            return (self._inside + place).encode("utf-8", "surrogateescape")
+            return (self._inside + target).encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             return None
 
-    def _read_only(self, place: str) -> StoreReadOnly:
-        return StoreReadOnly(f"{self.url} is read-only: archives are not written", key=place)
+    def _read_only(self, key: str) -> StoreReadOnly:
+        return StoreReadOnly(f"{self.url} is read-only: archives are not written", key=key)
 
 
 def archive_plugin(
@@ -264,13 +264,13 @@ class NameIndex:
 
     def find(self, name: bytes) -> int | None:
         """Return the row of ``name``; None if absent."""
-        place = bisect.bisect_left(self.names, name)
-        return self.rows[place] if place < len(self.names) and self.names[place] == name else None
+        index = bisect.bisect_left(self.names, name)
+        return self.rows[index] if index < len(self.names) and self.names[index] == name else None
 
     def after(self, start: bytes) -> Generator[tuple[bytes, int]]:
         """Return names and rows, from the first name not less than ``start``."""
-        for place in range(bisect.bisect_left(self.names, start), len(self.names)):
-            yield self.names[place], self.rows[place]
+        for index in range(bisect.bisect_left(self.names, start), len(self.names)):
+            yield self.names[index], self.rows[index]
 
 
 def is_key(name: bytes) -> bool:

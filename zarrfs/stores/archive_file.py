@@ -51,13 +51,13 @@ class ArchiveFile:
         self._fd = -1
         try:
             # Checked before it is opened: opening a device has side effects.
-            place = os.open(self.path, os.O_PATH | os.O_CLOEXEC)
+            fd = os.open(self.path, os.O_PATH | os.O_CLOEXEC)
             try:
-                found = os.fstat(place)
+                found = os.fstat(fd)
                 if st.S_ISREG(found.st_mode):
-                    self._fd = _opened(f"/proc/self/fd/{place}")
+                    self._fd = _open_fd(f"/proc/self/fd/{fd}")
             finally:
-                os.close(place)
+                os.close(fd)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreNotFound(f"{path}: no such file", key=path) from error
         except PermissionError as error:
@@ -74,31 +74,31 @@ class ArchiveFile:
         self.size = self.identity.size
         self.mtime_ns = self.identity.mtime_ns
 
-    def read(self, start: int, stop: int, place: str) -> bytes:
-        """Return bytes ``start`` to ``stop``, for ``place`` (a key, or the archive's path). Raises `StoreError` past the end."""
+    def read(self, start: int, stop: int, key: str) -> bytes:
+        """Return bytes ``start`` to ``stop``, for ``key`` (a key, or the archive's path). Raises `StoreError` past the end."""
         if not 0 <= start <= stop <= self.size:
-            raise StoreError(f"reading {place!r}: it lies outside of {self.path}, which is damaged", key=place)
-        with translated("reading", place):
+            raise StoreError(f"reading {key!r}: it lies outside of {self.path}, which is damaged", key=key)
+        with translated("reading", key):
             content = os.pread(self._fd, stop - start, start)
         if len(content) < stop - start:
-            raise self._changed(place)
+            raise self._changed(key)
         return content
 
-    def read_value(self, start: int, stop: int, place: str) -> Buffer:
+    def read_value(self, start: int, stop: int, key: str) -> Buffer:
         """Return bytes as `read`; a large value is read into a mapped file (`zarrfs.memory.spill`)."""
         if not is_large(stop - start) or not 0 <= start <= stop <= self.size:
-            return self.read(start, stop, place)
+            return self.read(start, stop, key)
         target = buffer(stop - start)
         done = 0
-        with translated("reading", place):
+        with translated("reading", key):
             while done < len(target) and (count := os.preadv(self._fd, [target[done : done + _PIECE_NBYTES]], start + done)):
                 done += count
                 threads.go_on()
         if done < len(target):
-            raise self._changed(place)
+            raise self._changed(key)
         return target
 
-    def check(self, place: str) -> None:
+    def check(self, key: str) -> None:
         """Raise `StoreError` unless the file is unchanged since it was opened, and still at its path.
 
         A file that was moved away or removed, with no other in its place, is still the archive.
@@ -109,7 +109,7 @@ class ArchiveFile:
             except (FileNotFoundError, NotADirectoryError):
                 found = os.fstat(self._fd)
         if Identity.of(found) != self.identity:
-            raise self._changed(place)
+            raise self._changed(key)
 
     def look(self, nbytes: int) -> tuple[Identity, bytes]:
         """Return the identity of the file at the path now, and the first bytes of the open file: for mutable files. Raises `OSError`."""
@@ -120,15 +120,15 @@ class ArchiveFile:
         """Return a path by which a library opens this very file, never a replacement; valid while this object exists."""
         return f"/proc/self/fd/{self._fd}"
 
-    def _changed(self, place: str) -> StoreError:
-        return StoreError(f"reading {place!r}: {self.path} was changed or replaced since it was opened; mount it again", key=place)
+    def _changed(self, key: str) -> StoreError:
+        return StoreError(f"reading {key!r}: {self.path} was changed or replaced since it was opened; mount it again", key=key)
 
     def __del__(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
 
 
-def _opened(path: str) -> int:
+def _open_fd(path: str) -> int:
     """Open ``path``; return a descriptor. Raises BlockingIOError, and OSError.
 
     The holder of a lease on the file (fcntl(2)) gets some time to release it, but not the kernel's 45 s for each open.

@@ -245,7 +245,7 @@ class Store(abc.ABC):
         """Remove all keys that begin with ``prefix`` (the empty prefix: all keys)."""
         await self.erase_values([key async for key in self.list_prefix(prefix)])
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
         """Return when these keys, set or erased, survive a power cut; for a prefix, the names directly below it.
 
         Backends whose changes are durable at once inherit this.
@@ -344,29 +344,29 @@ class Store(abc.ABC):
         return None
 
     def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
-        """Return the identity of the folder ``prefix``, which distinguishes it from a later one of its name; `Nowhere` if absent.
+        """Return the identity of the folder ``prefix``, which distinguishes it from a later one of its name; `AbsentFolder` if absent.
 
         None where the backend has no folders, or would have to wait, as in this fallback. A ``spare`` anchor is never held at the cost of
-        one that is not. `Nowhere` is in `zarrfs.stores.anchor`.
+        one that is not. `AbsentFolder` is in `zarrfs.stores.anchor`.
         """
         return None
 
-    def part_of(self, place: Key | Prefix) -> str:
-        """Return the part of the store that ``place`` is in, if that part can hang by itself: its prefix, without slash.
+    def part_of(self, target: Key | Prefix) -> str:
+        """Return the part of the store that ``target`` is in, if that part can hang by itself: its prefix, without slash.
 
         "" is the store itself. Called often; does not wait.
         """
-        del place
+        del target
         return ""
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
-    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
+    async def watch(self, on_changes: Callable[[Sequence[Change]], None]) -> None:
         """Report changes by other programs for as long as the backend does; runs once, as a task.
 
-        The first call of ``told``, with no changes, marks the start: from then on every change is reported soon after it. A change of
-        the empty prefix means that more changed than could be reported. Changes made through this store are left out, as far as they can
-        be distinguished. Returns, after a log message, if the backend does not report, or no longer; this fallback returns at once.
+        The first call of ``on_changes``, with no changes, marks the start: from then on every change is reported soon after it. A change
+        of the empty prefix means that more changed than could be reported. Changes made through this store are left out, as far as they
+        can be distinguished. Returns, after a log message, if the backend does not report, or no longer; this fallback returns at once.
         """
 
     # --- lifetime -----------------------------------------------------------------------------------------------------------
@@ -385,9 +385,9 @@ class Store(abc.ABC):
     async def aclose(self) -> None:
         """Release files, connections and threads. No method is called afterwards."""
 
-    def _demand_writable(self, place: str) -> None:
+    def _demand_writable(self, key: str) -> None:
         if not self.capabilities.write:
-            raise StoreReadOnly(f"{self.url or type(self).__name__} is read-only", key=place)
+            raise StoreReadOnly(f"{self.url or type(self).__name__} is read-only", key=key)
 
     def _unsupported(self, operation: str) -> StoreUnsupported:
         return StoreUnsupported(f"{self.url or type(self).__name__} cannot {operation}")
@@ -435,8 +435,8 @@ def check_plugin(offered: object) -> None:
     """Raise TypeError if ``offered`` is no usable plug-in of this package: other distributions may offer any object."""
     if not isinstance(offered, StorePlugin):
         raise TypeError(f"a {type(offered).__name__} is no StorePlugin")
-    words = (offered.name, *offered.schemes, *offered.suffixes)
-    if not all(isinstance(word, str) for word in words) or not isinstance(offered.priority, int):
+    names = (offered.name, *offered.schemes, *offered.suffixes)
+    if not all(isinstance(word, str) for word in names) or not isinstance(offered.priority, int):
         raise TypeError("its name, schemes and suffixes have to be strings, and its priority an integer")
     if not callable(offered.open) or not all(each is None or callable(each) for each in (offered.claims, offered.open_inside)):
         raise TypeError("its open, claims and open_inside have to be callable")

@@ -14,19 +14,19 @@ class Change:
 
     ``kind`` classifies it: ``"set"`` (a new value, or new keys below), ``"erase"`` (removed), ``"times"`` (the time only), ``"unknown"``
     (look again: an operation failed half way, or another program made the change). For a prefix alone: ``"made"`` and ``"unmade"`` (it
-    appeared or disappeared without keys below it). ``"moved"``: it is now at ``new_place``, with all below it; an ``"erase"`` of the one
-    and a ``"set"`` of the other follow. ``behind``: it was not made through this store. ``waits``: it was made through this mount and is
-    not in the store yet; reads already return that part of the future value.
+    appeared or disappeared without keys below it). ``"moved"``: it is now at ``new_target``, with all below it; an ``"erase"`` of the one
+    and a ``"set"`` of the other follow. ``external``: it was not made through this store. ``queued``: it was made through this mount and
+    is not in the store yet; reads already return that part of the future value.
     """
 
-    place: Key | Prefix
+    target: Key | Prefix
     kind: Literal["set", "erase", "times", "unknown", "made", "unmade", "moved"]
-    behind: bool = False
-    waits: bool = False
-    new_place: Key | Prefix | None = None
+    external: bool = False
+    queued: bool = False
+    new_target: Key | Prefix | None = None
     of_move: bool = field(default=False, compare=False)
 
     @property
     def is_prefix(self) -> bool:
-        """Return True if the change concerns everything below ``place``."""
-        return isinstance(self.place, Prefix)
+        """Return True if the change concerns everything below ``target``."""
+        return isinstance(self.target, Prefix)

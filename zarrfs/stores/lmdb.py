@@ -163,8 +163,8 @@ class LmdbArchive(Archive):
             if self._lock_is_safe():
                 try:
                     # By descriptor, so that it is the folder that was checked.
-                    place = f"/proc/self/fd/{self._folder}" + ("" if self._is_folder else f"/{os.path.basename(self._data)}")
-                    environment = lmdb.open(place, subdir=self._is_folder, lock=True, max_readers=126, **options)
+                    path = f"/proc/self/fd/{self._folder}" + ("" if self._is_folder else f"/{os.path.basename(self._data)}")
+                    environment = lmdb.open(path, subdir=self._is_folder, lock=True, max_readers=126, **options)
                 except lmdb.Error:
                     # A leftover of another machine or version.
                     pass
@@ -197,8 +197,8 @@ class LmdbArchive(Archive):
             os.close(self._folder)
 
     @contextmanager
-    def _transaction(self, place: bytes) -> Generator[Any]:
-        with self._translated(place):
+    def _transaction(self, name: bytes) -> Generator[Any]:
+        with self._translated(name):
             self._check_size()
             with self._environment.begin(buffers=True) as transaction:
                 yield transaction
@@ -209,8 +209,8 @@ class LmdbArchive(Archive):
             raise _Overtaken(f"reading the LMDB {self.path}: changed during each attempt", key=self.path)
 
     @contextmanager
-    def _translated(self, place: bytes) -> Generator[None]:
-        key = place.decode("utf-8", "surrogateescape")
+    def _translated(self, name: bytes) -> Generator[None]:
+        key = name.decode("utf-8", "surrogateescape")
         try:
             yield
         except PermissionError as error:

@@ -38,24 +38,24 @@ _KINDS: dict[int, type[StoreError]] = {
 
 
 class translated:
-    """Translate an `OSError` (or `MemoryError`) while ``doing`` something to ``place`` into a `StoreError` or subclass.
+    """Translate an `OSError` (or `MemoryError`) while ``doing`` something to ``key`` into a `StoreError` or subclass.
 
     ENOENT becomes `StoreNotFound`; callers for which absence is no error handle `ABSENT` themselves. A class, because every lookup and
     read uses it: a generator costs four times as much.
     """
 
-    __slots__ = ("_doing", "_place")
+    __slots__ = ("_doing", "_key")
 
-    def __init__(self, doing: str, place: str) -> None:
+    def __init__(self, doing: str, key: str) -> None:
         self._doing = doing
-        self._place = place
+        self._key = key
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if isinstance(error, MemoryError):
-            raise StoreError(f"{self._doing} {self._place!r}: it does not fit into memory", key=self._place) from error
+            raise StoreError(f"{self._doing} {self._key!r}: it does not fit into memory", key=self._key) from error
         if isinstance(error, OSError):
             meaning = StoreNotFound if error.errno == errno.ENOENT else _KINDS.get(error.errno or 0, StoreError)
-            raise meaning(f"{self._doing} {self._place!r}: {error.strerror or error}", key=self._place) from error
+            raise meaning(f"{self._doing} {self._key!r}: {error.strerror or error}", key=self._key) from error

@@ -307,9 +307,9 @@ class SqliteArchive(Archive):
             self._nbytes = _NBYTES_AND_ROW if self._rows_have_numbers else _NBYTES
 
     @contextmanager
-    def _connection(self, place: bytes | str) -> Generator[sqlite3.Connection]:
-        """Return a connection that no other thread uses. Errors of SQLite become a `StoreError` that names ``place``."""
-        key = place.decode("utf-8", "surrogateescape") if isinstance(place, bytes) else place
+    def _connection(self, name: bytes | str) -> Generator[sqlite3.Connection]:
+        """Return a connection that no other thread uses. Errors of SQLite become a `StoreError` that names ``name``."""
+        key = name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
         try:
             connection, state = self._taken()
             try:

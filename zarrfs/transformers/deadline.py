@@ -60,19 +60,19 @@ class DeadlineStore(InterceptingStore):
         self._abandoned: list[_Write] = []
 
     async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
-        places = operation.places
+        targets = operation.targets
         match operation.kind:
             case Kind.CHANGES:
-                return await self._write(operation.doing, places, begin)
+                return await self._write(operation.doing, targets, begin)
             case Kind.SYNC:
                 # A sync needs no order: writes in flight are not part of it, and no later write depends on it.
                 return await self._write(operation.doing, (), begin)
             case Kind.VALUES:
-                return await self._read(Subject.VALUES, operation.doing, places, begin)
-        return await self._read(Subject.NAMES, operation.doing, places, begin)
+                return await self._read(Subject.VALUES, operation.doing, targets, begin)
+        return await self._read(Subject.NAMES, operation.doing, targets, begin)
 
     def intercept_listing(self, operation: Operation, entries: AsyncIterator[T]) -> AsyncIterator[T]:
-        return self._list(operation.doing, operation.places, entries)
+        return self._list(operation.doing, operation.targets, entries)
 
     # --- answers without waiting need no deadline ---------------------------------------------------------------------------
 
@@ -112,8 +112,8 @@ class DeadlineStore(InterceptingStore):
         if erased := tuple(keys):
             await super().erase_values(erased)
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        if synced := tuple(places):
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        if synced := tuple(targets):
             await super().sync(synced)
 
     # --- locks --------------------------------------------------------------------------------------------------------------
@@ -144,25 +144,25 @@ class DeadlineStore(InterceptingStore):
 
     # --- deadlines ----------------------------------------------------------------------------------------------------------
 
-    async def _read(self, kind: Subject, doing: str, places: tuple[Target, ...], operation: Callable[[], Awaitable[T]]) -> T:
-        patience = await self._admitted(kind, doing, places)
+    async def _read(self, kind: Subject, doing: str, targets: tuple[Target, ...], operation: Callable[[], Awaitable[T]]) -> T:
+        patience = await self._admitted(kind, doing, targets)
         began = trio.current_time()
         with trio.move_on_after(patience):
             try:
                 result = await operation()
             except StoreTimeout:
-                self._health_of(places).given_up(kind, places, began)
+                self._health_of(targets).given_up(kind, targets, began)
                 raise
             except Exception:
-                self._health_of(places).answered(kind, places)
+                self._health_of(targets).answered(kind, targets)
                 raise
-            self._health_of(places).answered(kind, places)
+            self._health_of(targets).answered(kind, targets)
             return result
-        self._health_of(places).missed(kind, places, began)
-        raise self._timeout(doing, places)
+        self._health_of(targets).missed(kind, targets, began)
+        raise self._timeout(doing, targets)
 
-    async def _list(self, doing: str, places: tuple[Target, ...], entries: AsyncIterator[T]) -> AsyncIterator[T]:
-        patience = await self._admitted(Subject.NAMES, doing, places)
+    async def _list(self, doing: str, targets: tuple[Target, ...], entries: AsyncIterator[T]) -> AsyncIterator[T]:
+        patience = await self._admitted(Subject.NAMES, doing, targets)
         portion: list[T] = []
         more = True
         while more:
@@ -170,23 +170,23 @@ class DeadlineStore(InterceptingStore):
             with trio.move_on_after(patience) as scope:
                 more = await _fill(portion, entries)
             if portion or not scope.cancelled_caught:
-                self._health_of(places).answered(Subject.NAMES, places)
+                self._health_of(targets).answered(Subject.NAMES, targets)
             for entry in portion:
                 yield entry
             portion.clear()
             if scope.cancelled_caught:
-                self._health_of(places).missed(Subject.NAMES, places, began)
-                raise self._timeout(doing, places)
+                self._health_of(targets).missed(Subject.NAMES, targets, began)
+                raise self._timeout(doing, targets)
             patience = self.seconds
 
-    async def _write(self, doing: str, places: tuple[Key | Prefix, ...], operation: Callable[[], Awaitable[T]]) -> T:
-        patience = await self._admitted(Subject.CHANGES, doing, places)
+    async def _write(self, doing: str, targets: tuple[Key | Prefix, ...], operation: Callable[[], Awaitable[T]]) -> T:
+        patience = await self._admitted(Subject.CHANGES, doing, targets)
         began: float | None = None
         with trio.move_on_after(patience):
-            while before := next((write for write in self._abandoned if write.touches(places)), None):
+            while before := next((write for write in self._abandoned if write.touches(targets)), None):
                 await before.ended.wait()
             began = trio.current_time()
-            write = _Write(doing, places, began)
+            write = _Write(doing, targets, began)
             self._nursery.start_soon(self._run, write, operation, name=f"store: {doing}")
             try:
                 await write.ended.wait()
@@ -200,18 +200,18 @@ class DeadlineStore(InterceptingStore):
             return result
         # A write that only waited for an earlier one never reached the store.
         if began is not None:
-            self._health_of(places).missed(Subject.CHANGES, places, began)
-        raise self._timeout(doing, places)
+            self._health_of(targets).missed(Subject.CHANGES, targets, began)
+        raise self._timeout(doing, targets)
 
-    async def _admitted(self, kind: Subject, doing: str, places: tuple[Target, ...]) -> float:
-        patience = await self._health_of(places).admit(kind, places)
+    async def _admitted(self, kind: Subject, doing: str, targets: tuple[Target, ...]) -> float:
+        patience = await self._health_of(targets).admit(kind, targets)
         if patience is None:
-            raise StoreTimeout(f"{self._no_answer(doing)}, and has not since", key=places[0] if places else None)
+            raise StoreTimeout(f"{self._no_answer(doing)}, and has not since", key=targets[0] if targets else None)
         return patience
 
-    def _health_of(self, places: tuple[Target, ...]) -> StoreHealth:
-        """Return the health of the part of the store that contains the first of ``places``."""
-        part = self.inner.part_of(places[0]) if places else ""
+    def _health_of(self, targets: tuple[Target, ...]) -> StoreHealth:
+        """Return the health of the part of the store that contains the first of ``targets``."""
+        part = self.inner.part_of(targets[0]) if targets else ""
         health = self._health.get(part)
         if health is None:
             while len(self._health) >= _MOST_PARTS:
@@ -221,34 +221,34 @@ class DeadlineStore(InterceptingStore):
             self._health[part] = health
         return health
 
-    async def _ask(self, kind: Subject, place: Target) -> None:
+    async def _ask(self, kind: Subject, target: Target) -> None:
         if kind is Subject.VALUES:
-            await self.inner.get_partial_values([(Key(place), ByteRange(0, 1))])
-        elif isinstance(place, Prefix):
-            await self.inner.prefix_exists(place)
+            await self.inner.get_partial_values([(Key(target), ByteRange(0, 1))])
+        elif isinstance(target, Prefix):
+            await self.inner.prefix_exists(target)
         else:
-            await self.inner.stat(place)
+            await self.inner.stat(target)
 
     async def _run(self, write: _Write, operation: Callable[[], Awaitable[Any]]) -> None:
         write.error = self._timeout(write.doing, ())
         try:
             write.result = await operation()
             write.error = None
-            self._health_of(write.places).answered(Subject.CHANGES, write.places)
+            self._health_of(write.targets).answered(Subject.CHANGES, write.targets)
         except Exception as error:  # noqa: BLE001 (raised by the caller)
             write.error = error
             if isinstance(error, StoreTimeout):
-                self._health_of(write.places).given_up(Subject.CHANGES, write.places, write.began)
+                self._health_of(write.targets).given_up(Subject.CHANGES, write.targets, write.began)
             else:
-                self._health_of(write.places).answered(Subject.CHANGES, write.places)
+                self._health_of(write.targets).answered(Subject.CHANGES, write.targets)
         finally:
             write.ended.set()
             if write in self._abandoned:
                 self._abandoned.remove(write)
                 log.warning("%s: %s, given up by its caller, ended: %s", self.url, write.doing, write.error or "done")
 
-    def _timeout(self, doing: str, places: tuple[Target, ...]) -> StoreTimeout:
-        return StoreTimeout(self._no_answer(doing), key=places[0] if places else None)
+    def _timeout(self, doing: str, targets: tuple[Target, ...]) -> StoreTimeout:
+        return StoreTimeout(self._no_answer(doing), key=targets[0] if targets else None)
 
     def _no_answer(self, doing: str) -> str:
         return f"{doing}: {self.url} did not answer within {self.seconds:g} s"
@@ -259,15 +259,15 @@ class _Write:
     """A write in flight. ``result`` and ``error`` are valid once it has ended."""
 
     doing: str
-    places: tuple[Key | Prefix, ...]
+    targets: tuple[Key | Prefix, ...]
     began: float
     ended: trio.Event = field(default_factory=trio.Event)
     result: Any = None
     error: Exception | None = None
 
-    def touches(self, places: tuple[Key | Prefix, ...]) -> bool:
+    def touches(self, targets: tuple[Key | Prefix, ...]) -> bool:
         """Return True if a key of one is a key of the other."""
-        return any(_meet(mine, other) for mine in self.places for other in places)
+        return any(_meet(mine, other) for mine in self.targets for other in targets)
 
 
 def _meet(one: Key | Prefix, other: Key | Prefix) -> bool:

@@ -64,8 +64,8 @@ class ForwardingStore(Store):
     async def erase_prefix(self, prefix: Prefix) -> None:
         await self.inner.erase_prefix(prefix)
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        await self.inner.sync(places)
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        await self.inner.sync(targets)
 
     async def sync_all(self) -> None:
         await self.inner.sync_all()
@@ -109,11 +109,11 @@ class ForwardingStore(Store):
     def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
         return self.inner.anchor(prefix, spare=spare)
 
-    def part_of(self, place: Key | Prefix) -> str:
-        return self.inner.part_of(place)
+    def part_of(self, target: Key | Prefix) -> str:
+        return self.inner.part_of(target)
 
-    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
-        await self.inner.watch(told)
+    async def watch(self, on_changes: Callable[[Sequence[Change]], None]) -> None:
+        await self.inner.watch(on_changes)
 
     def set_owner(self, uid: int | None, gid: int | None) -> None:
         self.inner.set_owner(uid, gid)

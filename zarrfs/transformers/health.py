@@ -104,16 +104,16 @@ class StoreHealth:
         self._late: dict[tuple[Subject, tuple[Target, ...]], _Late] = {}
         self._usual_keys = tuple(Key(f"{part}/{name}" if part else name) for name in _USUAL_KEYS)
 
-    async def admit(self, kind: Subject, places: tuple[Target, ...]) -> float | None:
-        """Return the seconds that a request for ``places`` may take; None if it has to fail at once."""
+    async def admit(self, kind: Subject, targets: tuple[Target, ...]) -> float | None:
+        """Return the seconds that a request for ``targets`` may take; None if it has to fail at once."""
         if kind is Subject.VALUES or kind is Subject.NAMES:
-            self._probe_if_due(kind, places)
-            patience = self._patience(kind, places)
-            return patience if patience is not None and await self._answers_again(kind, places) else None
+            self._probe_if_due(kind, targets)
+            patience = self._patience(kind, targets)
+            return patience if patience is not None and await self._answers_again(kind, targets) else None
         if self._all_hung:
-            self._probe_if_due(Subject.NAMES, places)
-            if not await self._answers_again(Subject.VALUES, places):
-                await self._answers_again(Subject.NAMES, places)
+            self._probe_if_due(Subject.NAMES, targets)
+            if not await self._answers_again(Subject.VALUES, targets):
+                await self._answers_again(Subject.NAMES, targets)
             if self._all_hung:
                 return None
         if self._changes.hung_since is not None:
@@ -125,7 +125,7 @@ class StoreHealth:
                 self._changes.next_probe = now + self._seconds
         return self._seconds
 
-    def answered(self, kind: Subject, places: tuple[Target, ...]) -> None:
+    def answered(self, kind: Subject, targets: tuple[Target, ...]) -> None:
         """Record that the store answered a request, with a result or an error."""
         circuit = self._circuits.get(kind)
         if circuit is None:
@@ -133,52 +133,52 @@ class StoreHealth:
         self._answered(kind, circuit)
         if circuit.unanswered:
             circuit.unanswered.clear()
-        if places:
-            circuit.last = places[0]
+        if targets:
+            circuit.last = targets[0]
         if self._late:
-            self._late.pop((kind, places), None)
-            for place in places:
-                self._late.pop((kind, (place,)), None)
+            self._late.pop((kind, targets), None)
+            for target in targets:
+                self._late.pop((kind, (target,)), None)
 
-    def missed(self, kind: Subject, places: tuple[Target, ...], began: float) -> None:
-        """Record that a request for ``places`` that started at ``began`` got no answer."""
+    def missed(self, kind: Subject, targets: tuple[Target, ...], began: float) -> None:
+        """Record that a request for ``targets`` that started at ``began`` got no answer."""
         now = trio.current_time()
         circuit = self._circuits.get(kind)
         if circuit is not None:
-            circuit.unanswered.add(places[0] if places else None)
+            circuit.unanswered.add(targets[0] if targets else None)
         if kind is Subject.VALUES or kind is Subject.NAMES:
-            self._remember(kind, places, now)
+            self._remember(kind, targets, now)
         self._suspect(Subject.VALUES, began, now)
         self._suspect(Subject.NAMES, began, now)
         if len(self._changes.unanswered) >= _ENOUGH_CHANGES:
             self._suspect(Subject.CHANGES, began, now + self._pause)
 
-    def given_up(self, kind: Subject, places: tuple[Target, ...], began: float) -> None:
+    def given_up(self, kind: Subject, targets: tuple[Target, ...], began: float) -> None:
         """Record that the backend gave up a request by its own deadline; an immediate "busy" counts as an answer."""
         if trio.current_time() - began < self._pause:
-            self.answered(kind, places)
+            self.answered(kind, targets)
         else:
-            self.missed(kind, places, began)
+            self.missed(kind, targets, began)
 
     # --- deadlines of keys --------------------------------------------------------------------------------------------------
 
-    def _patience(self, kind: Subject, places: tuple[Target, ...]) -> float | None:
-        if not self._late or not places:
+    def _patience(self, kind: Subject, targets: tuple[Target, ...]) -> float | None:
+        if not self._late or not targets:
             return self._seconds
         now = trio.current_time()
-        same = self._late.get((kind, places))
+        same = self._late.get((kind, targets))
         if same is not None and same.tried and now < same.until:
             return None
         # Any of several keys may have been the slow one; a request without it is answered now.
-        each = [self._late.get((kind, (place,))) for place in places]
+        each = [self._late.get((kind, (target,))) for target in targets]
         return self._grace if all(late is not None and now < late.until for late in each) else self._seconds
 
-    def _remember(self, kind: Subject, places: tuple[Target, ...], now: float) -> None:
-        same = self._late.get((kind, places))
+    def _remember(self, kind: Subject, targets: tuple[Target, ...], now: float) -> None:
+        same = self._late.get((kind, targets))
         if same is not None and now < same.until:
             same.tried = True
             return
-        for missed in dict.fromkeys([places, *((place,) for place in places)]):
+        for missed in dict.fromkeys([targets, *((target,) for target in targets)]):
             late = self._late.pop((kind, missed), None)
             self._late[kind, missed] = late if late is not None and now < late.until else _Late(now + self._pause)
         while len(self._late) > _MAX_LATE:
@@ -206,12 +206,12 @@ class StoreHealth:
             circuit.hung_since = None
             circuit.answers.set()
 
-    async def _answers_again(self, kind: Subject, places: tuple[Target, ...]) -> bool:
+    async def _answers_again(self, kind: Subject, targets: tuple[Target, ...]) -> bool:
         """Return True if the store answers; wait for a new probe first."""
         circuit = self._circuits[kind]
         if circuit.hung_since is None:
             return True
-        self._probe_if_due(kind, places)
+        self._probe_if_due(kind, targets)
         if trio.current_time() < circuit.probed_at + self._grace:
             with trio.move_on_at(circuit.probed_at + self._grace):
                 await circuit.answers.wait()
@@ -221,13 +221,13 @@ class StoreHealth:
             log.info("%s: %s: no request answered for %g s, failing all until one is", self._name, kind.value, self._seconds)
         return False
 
-    def _probe_if_due(self, kind: Subject, places: tuple[Target, ...]) -> None:
+    def _probe_if_due(self, kind: Subject, targets: tuple[Target, ...]) -> None:
         circuit, now = self._circuits[kind], trio.current_time()
         if circuit.hung_since is not None and now >= circuit.next_probe:
             circuit.probed_at, circuit.next_probe = now, now + self._pause
-            self._start_soon(self._probe, kind, self._place_to_probe(kind, places), not circuit.has_patient_probe)
+            self._start_soon(self._probe, kind, self._target_to_probe(kind, targets), not circuit.has_patient_probe)
 
-    async def _probe(self, kind: Subject, place: Target, patient: bool) -> None:
+    async def _probe(self, kind: Subject, target: Target, patient: bool) -> None:
         """Probe one place.
 
         A patient probe waits as long as a request may. Beside it, each later probe replaces the one before, since an answer may be lost.
@@ -238,23 +238,23 @@ class StoreHealth:
         try:
             with trio.move_on_after(self._seconds if patient else self._pause):
                 try:
-                    await self._ask(kind, place)
+                    await self._ask(kind, target)
                 except StoreTimeout:
                     return
                 except Exception as error:  # noqa: BLE001 (an error is an answer)
-                    log.debug("%s: probe of %r: %s", self._name, place, error)
+                    log.debug("%s: probe of %r: %s", self._name, target, error)
                 self._answered(kind, circuit)
         finally:
             if patient:
                 circuit.has_patient_probe = False
 
-    def _place_to_probe(self, kind: Subject, places: tuple[Target, ...]) -> Target:
+    def _target_to_probe(self, kind: Subject, targets: tuple[Target, ...]) -> Target:
         """Return the place to probe: a requested one, unless it may itself be slow."""
-        place = next((each for each in places if kind is Subject.NAMES or isinstance(each, Key)), None)
+        target = next((each for each in targets if kind is Subject.NAMES or isinstance(each, Key)), None)
         circuit = self._circuits[kind]
-        if place is not None and ((kind, (place,)) not in self._late or len(circuit.unanswered) >= _FEW):
-            return place
+        if target is not None and ((kind, (target,)) not in self._late or len(circuit.unanswered) >= _FEW):
+            return target
         known = (circuit.last, *self._usual_keys)
         return next(
-            (each for each in known if each is not None and (kind, (each,)) not in self._late), place or self._usual_keys[0]
+            (each for each in known if each is not None and (kind, (each,)) not in self._late), target or self._usual_keys[0]
         )

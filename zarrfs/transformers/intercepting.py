@@ -23,18 +23,18 @@ class Kind(enum.Enum):
 
 
 class Operation(NamedTuple):
-    """An operation of a store: method ``name``, keys and prefixes ``places`` (each once), ``nbytes`` of values set."""
+    """An operation of a store: method ``name``, keys and prefixes ``targets`` (each once), ``nbytes`` of values set."""
 
     name: str
     kind: Kind
-    places: tuple[Key | Prefix, ...]
+    targets: tuple[Key | Prefix, ...]
     nbytes: int = 0
 
     @property
     def doing(self) -> str:
         """Return the operation as a phrase for messages, such as ``reading 'a/c/0'``."""
         form = _WORDS.get(self.name, f"{self.name} {{0!r}}")
-        return form.format(*self.places) if self.places else form.partition(" {0")[0]
+        return form.format(*self.targets) if self.targets else form.partition(" {0")[0]
 
 
 _WORDS = {
@@ -134,8 +134,8 @@ class InterceptingStore(TransparentStore):
     async def erase_prefix(self, prefix: Prefix) -> None:
         await self.intercept(Operation("erase_prefix", Kind.CHANGES, (prefix,)), lambda: self.inner.erase_prefix(prefix))
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        synced = tuple(places)
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        synced = tuple(targets)
         await self.intercept(Operation("sync", Kind.SYNC, synced), lambda: self.inner.sync(synced))
 
     async def sync_all(self) -> None:

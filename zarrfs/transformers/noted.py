@@ -25,14 +25,14 @@ class NotedStore(InterceptingStore):
 
     async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
         written = [_Nbytes(operation.nbytes)] if operation.nbytes else []
-        begun = self.operations.begin(operation.name, *operation.places, *written)
+        begun = self.operations.begin(operation.name, *operation.targets, *written)
         try:
             return await begin()
         finally:
             self.operations.end(begun)
 
     def intercept_listing(self, operation: Operation, entries: AsyncIterator[T]) -> AsyncIterator[T]:
-        return _Listing(entries, self.operations, operation.name, *operation.places)
+        return _Listing(entries, self.operations, operation.name, *operation.targets)
 
 
 class _Nbytes(int):

@@ -67,7 +67,7 @@ class ObservedStore(InterceptingStore):
         """
         complete = False
 
-        def told(changes: Sequence[Change]) -> None:
+        def on_changes(changes: Sequence[Change]) -> None:
             nonlocal complete
             if not complete:
                 complete = True
@@ -75,7 +75,7 @@ class ObservedStore(InterceptingStore):
             self.announce(*changes)
 
         try:
-            await self.inner.watch(told)
+            await self.inner.watch(on_changes)
         finally:
             if complete:
                 watching(False)
@@ -96,7 +96,7 @@ class ObservedStore(InterceptingStore):
         except BaseException as error:
             if operation.name in _OF_SEVERAL and not (operation.name in _REFUSABLE and isinstance(error, _REFUSALS)):
                 # The change may have taken effect, wholly or in part.
-                self.announce(*(Change(place, "unknown") for place in operation.places))
+                self.announce(*(Change(target, "unknown") for target in operation.targets))
             raise
         self.counters.bytes_written += operation.nbytes
         self._count_read(operation, result)
@@ -148,31 +148,31 @@ class ObservedStore(InterceptingStore):
 
     def _changes(self, operation: Operation, result: Any) -> Iterator[Change]:
         """Return the changes of an operation that has succeeded."""
-        places = operation.places
+        targets = operation.targets
         match operation.name:
             case "rename":
-                yield from _moves(*places) if result else ()
+                yield from _moves(*targets) if result else ()
             case "rename_prefix":
                 if result:
-                    yield from _moves(*places)
+                    yield from _moves(*targets)
                 elif self.capabilities.empty_prefixes:
                     # Another program has moved or removed it: what is known of both places may be wrong.
-                    yield from (Change(place, "unknown") for place in places)
-                elif places[0] != places[1]:
+                    yield from (Change(target, "unknown") for target in targets)
+                elif targets[0] != targets[1]:
                     # Folders without keys exist in this mount only, and move nevertheless.
-                    yield Change(places[0], "moved", new_place=places[1])
+                    yield Change(targets[0], "moved", new_target=targets[1])
             case "exchange_prefixes":
-                for place in places:
-                    yield Change(place, "erase")
-                    yield Change(place, "set")
+                for target in targets:
+                    yield Change(target, "erase")
+                    yield Change(target, "set")
             case "copy":
-                yield from (Change(place, "set") for place in places[1:] if result)
+                yield from (Change(target, "set") for target in targets[1:] if result)
             case "set_times":
-                yield from (Change(place, "times") for place in places if result)
+                yield from (Change(target, "times") for target in targets if result)
             case "erase" | "erase_values" | "erase_prefix" | "remove_prefix":
-                yield from (Change(place, "erase") for place in places)
+                yield from (Change(target, "erase") for target in targets)
             case _:
-                yield from (Change(place, "set") for place in places)
+                yield from (Change(target, "set") for target in targets)
 
     def _count(self, name: str) -> None:
         name = _COUNTED_AS.get(name, name)
@@ -204,7 +204,7 @@ def _moves(old: Key | Prefix, new: Key | Prefix) -> Iterator[Change]:
         yield Change(old, "erase")
         yield Change(new, "set")
     elif old != new:
-        yield Change(old, "moved", new_place=new)
+        yield Change(old, "moved", new_target=new)
         yield Change(old, "erase", of_move=True)
         yield Change(new, "set", of_move=True)
 

@@ -24,10 +24,10 @@ class ReadOnlyStore(InterceptingStore):
 
     async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
         if operation.kind is Kind.CHANGES:
-            raise self._refusal(*operation.places[:1])
+            raise self._refusal(*operation.targets[:1])
         return await begin()
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
         """Do nothing: without writes through this store, no value is less durable than before."""
 
     async def sync_all(self) -> None:
@@ -36,5 +36,5 @@ class ReadOnlyStore(InterceptingStore):
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         raise self._refusal(key)
 
-    def _refusal(self, place: str | None = None) -> StoreReadOnly:
-        return StoreReadOnly(f"{self.url} is read-only", key=place)
+    def _refusal(self, key: str | None = None) -> StoreReadOnly:
+        return StoreReadOnly(f"{self.url} is read-only", key=key)

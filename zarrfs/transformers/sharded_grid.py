@@ -15,7 +15,7 @@ from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.change import Change
 from zarrfs.transformers.grid_keys import GridKeys, leads
 
-MOST_TOLD = 256
+MOST_REPORTED = 256
 """Limit on chunks that a change of their shard is reported for one by one; beyond it, a prefix is reported."""
 
 
@@ -54,27 +54,27 @@ class ShardedGrid:
     def seen(self, change: Change) -> Iterator[Change]:
         """Translate a change behind into the changes in front.
 
-        A changed shard does not identify the chunks that differ, so the change is reported for each of its chunks; beyond `MOST_TOLD`
+        A changed shard does not identify the chunks that differ, so the change is reported for each of its chunks; beyond `MOST_REPORTED`
         chunks, for their longest common prefix.
         """
-        place = change.place
-        if isinstance(place, Prefix):
-            if not self.lead(place):
+        target = change.target
+        if isinstance(target, Prefix):
+            if not self.lead(target):
                 yield change
             elif change.kind not in ("made", "unmade"):
                 # Keys below it that belong to no shard have the same prefix in front.
-                prefixes = {place}
-                shard = self.shards.lead(place)
+                prefixes = {target}
+                shard = self.shards.lead(target)
                 if shard and self.shards.holds_some(shard):
-                    prefixes |= {self.chunks.below(lead) for lead in leads(self.ranges(shard), MOST_TOLD)}
-                yield from (replace(change, place=prefix, kind="unknown") for prefix in sorted(prefixes))
+                    prefixes |= {self.chunks.below(lead) for lead in leads(self.ranges(shard), MOST_REPORTED)}
+                yield from (replace(change, target=prefix, kind="unknown") for prefix in sorted(prefixes))
             return
-        shard = self.shards.decode(place)
+        shard = self.shards.decode(target)
         if shard is None:
             yield change
         elif self.shards.holds(shard):
-            for lead in leads(self.ranges(shard), MOST_TOLD):
+            for lead in leads(self.ranges(shard), MOST_REPORTED):
                 if len(lead) == len(shard):
-                    yield replace(change, place=self.chunks.key(lead), kind="unknown" if change.kind == "set" else change.kind)
+                    yield replace(change, target=self.chunks.key(lead), kind="unknown" if change.kind == "set" else change.kind)
                 else:
-                    yield replace(change, place=self.chunks.below(lead), kind="unknown")
+                    yield replace(change, target=self.chunks.below(lead), kind="unknown")

@@ -97,16 +97,16 @@ class ShardingStore(ForwardingStore):
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
         """Group reads by shard; with ``if_generation``, all ranges are of one key."""
-        places = [self._grid.chunks.decode(key) for key, _ in key_ranges]
-        if not any(coords is not None for coords in places):
+        each_coords = [self._grid.chunks.decode(key) for key, _ in key_ranges]
+        if not any(coords is not None for coords in each_coords):
             return await self.inner.get_partial_values(key_ranges, if_generation=if_generation)
         if if_generation is not None:
-            return [*await self._parts([each for _, each in key_ranges], places[0], key_ranges[0][0], if_generation)]
-        others = [each for each, coords in zip(key_ranges, places, strict=True) if coords is None]
-        chunks = [(coords, each) for (_, each), coords in zip(key_ranges, places, strict=True) if coords is not None]
+            return [*await self._parts([each for _, each in key_ranges], each_coords[0], key_ranges[0][0], if_generation)]
+        others = [each for each, coords in zip(key_ranges, each_coords, strict=True) if coords is None]
+        chunks = [(coords, each) for (_, each), coords in zip(key_ranges, each_coords, strict=True) if coords is not None]
         from_others = iter(await self.inner.get_partial_values(others) if others else ())
         from_chunks = iter(await self._values(chunks))
-        return [next(from_others if coords is None else from_chunks) for coords in places]
+        return [next(from_others if coords is None else from_chunks) for coords in each_coords]
 
     async def data_from(self, key: Key, offset: int) -> int:
         return offset if self._grid.chunks.decode(key) is not None else await self.inner.data_from(key, offset)
@@ -230,18 +230,18 @@ class ShardingStore(ForwardingStore):
         if others:
             await self.inner.erase_values(others)
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
         """Sync each shard below a prefix that chunk keys begin with: the indexes of shards contain the names."""
         below: dict[Key | Prefix, None] = {}
-        for place in places:
-            if isinstance(place, Prefix):
-                below[place] = None
-                lead = self._grid.lead(place)
+        for target in targets:
+            if isinstance(target, Prefix):
+                below[target] = None
+                lead = self._grid.lead(target)
                 if lead is not None and self.capabilities.list:
-                    below[self._grid.behind(place, lead)] = None
-                    below |= {self._grid.shards.key(shard): None async for shard in self._listing.shards(place, lead)}
-            elif (coords := self._grid.chunks.decode(place)) is None:
-                below[place] = None
+                    below[self._grid.behind(target, lead)] = None
+                    below |= {self._grid.shards.key(shard): None async for shard in self._listing.shards(target, lead)}
+            elif (coords := self._grid.chunks.decode(target)) is None:
+                below[target] = None
             elif self._grid.chunks.holds(coords):
                 below |= dict.fromkeys(self._chunks.keys(coords))
         await self.inner.sync(below)
@@ -329,7 +329,7 @@ class ShardingStore(ForwardingStore):
                 raise known.index
             if not isinstance(known.index, ShardIndex):
                 raise not_at_once(self._grid.spec)
-            there = (self._grid.spec.coords_of(shard, place) for place in known.index.stored_pairs())
+            there = (self._grid.spec.coords_of(shard, index) for index in known.index.stored_pairs())
             await self._store(dict.fromkeys(filter(goes, there)))
 
     def _demand_inside(self, coords: Coords, key: Key) -> None:
@@ -394,15 +394,15 @@ class ShardingStore(ForwardingStore):
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
-    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
+    async def watch(self, on_changes: Callable[[Sequence[Change]], None]) -> None:
         """Watch ``inner``, with its changes translated by `ShardedGrid.seen`."""
 
-        def tell(changes: Sequence[Change]) -> None:
+        def forward(changes: Sequence[Change]) -> None:
             seen = [each for change in changes for each in self._grid.seen(change)]
             if seen or not changes:
-                told(seen)
+                on_changes(seen)
 
-        await self.inner.watch(tell)
+        await self.inner.watch(forward)
 
 
 _Piece = tuple[int, Buffer]

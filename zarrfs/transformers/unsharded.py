@@ -49,11 +49,11 @@ class Arrays(Protocol):
     """The sharded arrays of a store: as `zarrfs.hierarchy.sharded_arrays.ShardedArrays`."""
 
     async def folder(self, prefix: Prefix) -> Folder: ...
-    def changed(self, place: Key | Prefix) -> set[Prefix]: ...
+    def changed(self, target: Key | Prefix) -> set[Prefix]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenArray:
     """The chunks of a sharded array. ``grids``: of each level of shards, outermost first."""
 
     layout: tuple[object, ...]
@@ -89,57 +89,57 @@ class UnshardedStore(ForwardingStore):
         # A chunk's key is no folder in ``inner``, whatever the shards' are.
         self.capabilities = replace(inner.capabilities, hierarchical=False)
         self._arrays = arrays
-        self._opened: OrderedDict[Prefix, _Opened] = OrderedDict()
+        self._open_arrays: OrderedDict[Prefix, _OpenArray] = OrderedDict()
         self._sizes: OrderedDict[Key, tuple[Generation, int]] = OrderedDict()
         self._indexes = ShardIndexCache(INDEXES_NBYTES)
         self._counters = HierarchyCounters()
 
     # --- which is which -----------------------------------------------------------------------------------------------------
 
-    async def _place(self, key: Key) -> tuple[Store, Documents | None]:
+    async def _store_of(self, key: Key) -> tuple[Store, Documents | None]:
         """Where the value of ``key`` lies, and how it is a document."""
         folder = await self._arrays.folder(key.parent)
-        opened = self._open(folder.array)
-        if opened is not None and opened.is_chunk(key):
-            return opened.store, None
+        open_array = self._open(folder.array)
+        if open_array is not None and open_array.is_chunk(key):
+            return open_array.store, None
         return self.inner, folder.documents(key)
 
-    async def _of_prefix(self, prefix: Prefix) -> _Opened | None:
+    async def _of_prefix(self, prefix: Prefix) -> _OpenArray | None:
         """The array that ``prefix`` is the folder of, or lies in."""
         return self._open((await self._arrays.folder(prefix)).array)
 
-    def _open(self, node: ArrayNode | None) -> _Opened | None:
+    def _open(self, node: ArrayNode | None) -> _OpenArray | None:
         if node is None:
             return None
-        opened, metadata = self._opened.get(node.chunk_prefix), node.metadata
+        open_array, metadata = self._open_arrays.get(node.chunk_prefix), node.metadata
         layout = (metadata.chunk_key_encoding, metadata.grid_shape, metadata.shards)
-        if opened is None or opened.layout != layout:
-            opened = self._opened[node.chunk_prefix] = self._made(node.chunk_prefix, metadata, layout)
-            if len(self._opened) > _ARRAYS:
-                self._opened.popitem(last=False)
-        self._opened.move_to_end(node.chunk_prefix)
-        return opened
+        if open_array is None or open_array.layout != layout:
+            open_array = self._open_arrays[node.chunk_prefix] = self._made(node.chunk_prefix, metadata, layout)
+            if len(self._open_arrays) > _ARRAYS:
+                self._open_arrays.popitem(last=False)
+        self._open_arrays.move_to_end(node.chunk_prefix)
+        return open_array
 
-    def _made(self, prefix: Prefix, metadata: ArrayMetadata, layout: tuple[object, ...]) -> _Opened:
+    def _made(self, prefix: Prefix, metadata: ArrayMetadata, layout: tuple[object, ...]) -> _OpenArray:
         store, grids = self.inner, []
         for spec, grid_shape in metadata.bundles:
             keys = prefix, metadata.chunk_key_encoding, grid_shape, spec
             store = ShardingStore(store, *keys, self._indexes, self._counters, owner=self)
             grids.append(ShardedGrid.of(*keys))
         assert isinstance(store, ShardingStore)
-        return _Opened(layout, store, tuple(grids))
+        return _OpenArray(layout, store, tuple(grids))
 
-    def _known_over(self, place: Key | Prefix) -> _Opened | None:
-        """The array, as far as it was met, whose prefix ``place`` begins with; of several the nearest."""
-        for end in (*(n + 1 for n in range(len(place) - 1, -1, -1) if place[n] == "/"), 0):
-            if (opened := self._opened.get(Prefix(place[:end]))) is not None:
-                return opened
+    def _known_over(self, target: Key | Prefix) -> _OpenArray | None:
+        """The array, as far as it was met, whose prefix ``target`` begins with; of several the nearest."""
+        for end in (*(n + 1 for n in range(len(target) - 1, -1, -1) if target[n] == "/"), 0):
+            if (open_array := self._open_arrays.get(Prefix(target[:end]))) is not None:
+                return open_array
         return None
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
     async def get(self, key: Key) -> Buffer | None:
-        store, documents = await self._place(key)
+        store, documents = await self._store_of(key)
         value = await store.get(key)
         return value if value is None or documents is None else await documents.unsharded(key, bytes(value))
 
@@ -150,7 +150,7 @@ class UnshardedStore(ForwardingStore):
         at: dict[Store, list[int]] = {}
         others: list[int] = []
         for number, (key, _) in enumerate(key_ranges):
-            store, documents = await self._place(key)
+            store, documents = await self._store_of(key)
             (others if documents is not None else at.setdefault(store, [])).append(number)
         values: list[Buffer | None] = [None] * len(key_ranges)
         if others:
@@ -165,7 +165,7 @@ class UnshardedStore(ForwardingStore):
         return values
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        store, documents = await self._place(key)
+        store, documents = await self._store_of(key)
         if documents is None:
             return await store.get_with_stat(key, byte_range)
         found = await self._document(key, documents)
@@ -180,11 +180,11 @@ class UnshardedStore(ForwardingStore):
         """None: what is held below is a shard, or a document as it is stored."""
 
     async def data_from(self, key: Key, offset: int) -> int:
-        store, documents = await self._place(key)
+        store, documents = await self._store_of(key)
         return offset if documents is not None else await store.data_from(key, offset)
 
     async def stat(self, key: Key) -> KeyStat | None:
-        store, documents = await self._place(key)
+        store, documents = await self._store_of(key)
         stat = await store.stat(key)
         if stat is None or documents is None:
             return stat
@@ -209,7 +209,7 @@ class UnshardedStore(ForwardingStore):
 
     async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         """Of a document with shards: the shards stay. Raises `NotPermitted` where ``value`` leaves no room for them, or has some."""
-        store, documents = await self._place(key)
+        store, documents = await self._store_of(key)
         if documents is not None:
             value = await self._stored(key, bytes(value), documents)
         try:
@@ -233,7 +233,7 @@ class UnshardedStore(ForwardingStore):
         at: dict[Store, list[tuple[Key, int, Buffer]]] = {}
         others: list[tuple[Key, int, Buffer]] = []
         for each in key_start_values:
-            store, documents = await self._place(each[0])
+            store, documents = await self._store_of(each[0])
             (others if documents is not None else at.setdefault(store, [])).append(each)
         if others:
             await Store.set_partial_values(self, others)
@@ -258,7 +258,7 @@ class UnshardedStore(ForwardingStore):
     async def erase_values(self, keys: Iterable[Key]) -> None:
         at: dict[Store, list[Key]] = {}
         for key in keys:
-            at.setdefault((await self._place(key))[0], []).append(key)
+            at.setdefault((await self._store_of(key))[0], []).append(key)
         for store, those in at.items():
             try:
                 if len(those) == 1:
@@ -270,32 +270,32 @@ class UnshardedStore(ForwardingStore):
                     self._changed(key, store)
 
     async def erase_prefix(self, prefix: Prefix) -> None:
-        opened = await self._of_prefix(prefix)
+        open_array = await self._of_prefix(prefix)
         try:
-            await (opened.store if opened is not None else self.inner).erase_prefix(prefix)
+            await (open_array.store if open_array is not None else self.inner).erase_prefix(prefix)
         finally:
             self._arrays.changed(prefix)
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
         at: dict[Store, list[Key | Prefix]] = {}
-        for place in places:
-            if isinstance(place, Prefix):
-                opened = await self._of_prefix(place)
-                store = opened.store if opened is not None else self.inner
+        for target in targets:
+            if isinstance(target, Prefix):
+                open_array = await self._of_prefix(target)
+                store = open_array.store if open_array is not None else self.inner
             else:
-                store, _ = await self._place(place)
-            at.setdefault(store, []).append(place)
+                store, _ = await self._store_of(target)
+            at.setdefault(store, []).append(target)
         for store, those in at.items():
             await store.sync(those)
 
     @asynccontextmanager
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
-        store, _ = await self._place(key)
+        store, _ = await self._store_of(key)
         async with store.exclusive(key):
             yield
 
     async def _is_passed_on(self, key: Key) -> bool:
-        store, documents = await self._place(key)
+        store, documents = await self._store_of(key)
         return store is self.inner and documents is None
 
     def _changed(self, key: Key, store: Store) -> None:
@@ -334,24 +334,24 @@ class UnshardedStore(ForwardingStore):
 
     async def _demand_outside(self, *prefixes: Prefix) -> None:
         for prefix in prefixes:
-            opened = await self._of_prefix(prefix)
-            if opened is not None and opened.lies_inside(prefix):
+            open_array = await self._of_prefix(prefix)
+            if open_array is not None and open_array.lies_inside(prefix):
                 raise self._unsupported("rename chunks that lie in shards")
 
     async def make_prefix(self, prefix: Prefix) -> None:
-        opened = await self._of_prefix(prefix)
-        await (opened.store if opened is not None else self.inner).make_prefix(prefix)
+        open_array = await self._of_prefix(prefix)
+        await (open_array.store if open_array is not None else self.inner).make_prefix(prefix)
         self._arrays.changed(prefix)
 
     async def remove_prefix(self, prefix: Prefix) -> None:
         """With the empty ones that shards have left behind below it, which nobody sees."""
-        opened = await self._of_prefix(prefix)
-        lead = opened.grid.chunks.lead(prefix) if opened is not None else None
+        open_array = await self._of_prefix(prefix)
+        lead = open_array.grid.chunks.lead(prefix) if open_array is not None else None
         try:
-            if opened is None or lead is None:
+            if open_array is None or lead is None:
                 await self.inner.remove_prefix(prefix)
             elif lead:
-                await opened.store.remove_prefix(prefix)
+                await open_array.store.remove_prefix(prefix)
             elif await self.peek(prefix, 1):
                 raise PrefixNotEmpty(f"{prefix!r} is not empty", key=prefix)
             else:
@@ -366,7 +366,7 @@ class UnshardedStore(ForwardingStore):
         await self.inner.remove_prefix(prefix)
 
     async def set_times(self, key: Key, mtime_ns: int) -> bool:
-        store, _ = await self._place(key)
+        store, _ = await self._store_of(key)
         return await store.set_times(key, mtime_ns)
 
     # --- listable -----------------------------------------------------------------------------------------------------------
@@ -374,8 +374,8 @@ class UnshardedStore(ForwardingStore):
     async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         """Sizes are those of what is shown."""
         folder = await self._arrays.folder(prefix)
-        opened = self._open(folder.array)
-        async for name, is_prefix, size, mtime_ns in (opened.store if opened is not None else self.inner).list_dir(prefix):
+        open_array = self._open(folder.array)
+        async for name, is_prefix, size, mtime_ns in (open_array.store if open_array is not None else self.inner).list_dir(prefix):
             if not is_prefix and folder.documents(key := prefix.key(name)) is not None:
                 stat = await self.stat(key)
                 size = stat.size if stat is not None else size
@@ -385,34 +385,34 @@ class UnshardedStore(ForwardingStore):
     peek = Store.peek
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
-        opened = await self._of_prefix(prefix)
-        return await (opened.store if opened is not None else self.inner).prefix_exists(prefix)
+        open_array = await self._of_prefix(prefix)
+        return await (open_array.store if open_array is not None else self.inner).prefix_exists(prefix)
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         """Of an array's own prefix that of the folder behind, as listings above it tell."""
-        opened = await self._of_prefix(prefix)
-        is_beside = opened is None or not opened.lies_inside(prefix)
+        open_array = await self._of_prefix(prefix)
+        is_beside = open_array is None or not open_array.lies_inside(prefix)
         return await self.inner.prefix_mtime_ns(prefix) if is_beside else None
 
     def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
         """None where chunks of shards lie: no folder behind is theirs."""
-        opened = self._known_over(prefix)
-        return None if opened is not None and opened.lies_inside(prefix) else self.inner.anchor(prefix, spare=spare)
+        open_array = self._known_over(prefix)
+        return None if open_array is not None and open_array.lies_inside(prefix) else self.inner.anchor(prefix, spare=spare)
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
-    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
+    async def watch(self, on_changes: Callable[[Sequence[Change]], None]) -> None:
         """A shard's change is one of each of its chunks (`ShardedGrid.seen`); that of a document is one of all chunks of its array."""
 
-        def tell(changes: Sequence[Change]) -> None:
+        def forward(changes: Sequence[Change]) -> None:
             seen: list[Change] = []
             for change in changes:
-                opened = self._known_over(change.place)
-                seen += opened.seen(change) if opened is not None else [change]
-                for prefix in self._arrays.changed(change.place):
-                    if self._opened.pop(prefix, None) is not None or prefix:
-                        seen.append(replace(change, place=prefix, kind="unknown"))
+                open_array = self._known_over(change.target)
+                seen += open_array.seen(change) if open_array is not None else [change]
+                for prefix in self._arrays.changed(change.target):
+                    if self._open_arrays.pop(prefix, None) is not None or prefix:
+                        seen.append(replace(change, target=prefix, kind="unknown"))
             if seen or not changes:
-                told(seen)
+                on_changes(seen)
 
-        await self.inner.watch(tell)
+        await self.inner.watch(forward)

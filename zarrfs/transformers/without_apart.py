@@ -120,8 +120,8 @@ class WithoutApart(TransparentStore):
                     yield entry
 
 
-def _is_apart(place: str) -> bool:
-    return place.startswith(APART) or place == _NAME
+def _is_apart(key: str) -> bool:
+    return key.startswith(APART) or key == _NAME
 
 
 def _usable(key: Key) -> Key:

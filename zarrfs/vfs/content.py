@@ -52,23 +52,23 @@ class Content(abc.ABC):
     async def snapshot(self) -> Snapshot | None:
         """Return the present value; None if nothing is published."""
 
-    async def opened(self) -> Snapshot | None:
+    async def open_snapshot(self) -> Snapshot | None:
         """Return a `snapshot` for a handle that is about to read the value."""
         return await self.snapshot()
 
-    async def opened_to_change(self) -> Snapshot | None:
+    async def open_to_change(self) -> Snapshot | None:
         """Return a `snapshot` for a handle that is about to read the value and to change a part of it."""
         return await self.snapshot()
 
-    async def opened_to_write(self) -> None:
+    async def open_to_write(self) -> None:
         """Record that a handle was opened that may change the value: a later replacement of the value is another program's."""
 
     @abc.abstractmethod
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         """Return a stage for a change of the value; ``empty``: the change begins with an empty file (O_TRUNC, creation)."""
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
-        """Return a stage for a change of the value of ``seen``, if available; its first ``anew`` bytes are written at once."""
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
+        """Return a stage for a change of the value of ``seen``, if available; its first ``new_nbytes`` bytes are written at once."""
         return await self.stage(room, empty=False)
 
     async def keep(self, room: StagingRoom) -> Stage:
@@ -144,10 +144,10 @@ class WholeContent(Content):
         data = b"" if empty else await self.load()
         return ValueStage(room, data if data is not None else b"", self.publish)
 
-    async def stage_of(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
+    async def stage_of(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
         """Return a stage as `stage_over`. Raises `StaleEntry` if the value is no longer that of ``seen``.
 
-        A change that writes all of it ``anew`` is exempt, since it mixes no two values."""
+        A change that writes all of it ``new_nbytes`` is exempt, since it mixes no two values."""
         stage = await self.stage(room, empty=False)
         try:
             now = await self.snapshot()
@@ -155,7 +155,7 @@ class WholeContent(Content):
                 await now.aclose()
             # Read after the load: the present value was already there at that time.
             generation = now.attributes.generation if now is not None else ""
-            if seen.attributes.generation not in (None, generation) and stage.size > anew:
+            if seen.attributes.generation not in (None, generation) and stage.size > new_nbytes:
                 raise StaleEntry(f"{self.ident} was replaced since it was opened: open it again", key=self.ident)
         except BaseException:
             await stage.aclose()

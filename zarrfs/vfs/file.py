@@ -13,23 +13,23 @@ from zarrfs.vfs.stage import State
 from zarrfs.vfs.staging import Staged, StagingArea
 
 
-def was_told(area: StagingArea, ident: str) -> bool:
+def was_reported(area: StagingArea, ident: str) -> bool:
     """Return True if close(2) or fsync(2) of ``ident`` has returned the error of publishing its staged bytes."""
     return any(
-        staged.told_ns is not None and staged.told_ns == staged._changed_ns
+        staged.reported_ns is not None and staged.reported_ns == staged._changed_ns
         for staged in area._all()
         if staged.content.ident == ident
     )
 
 
 @contextmanager
-def _telling(staged: Staged) -> Iterator[None]:
+def _reporting(staged: Staged) -> Iterator[None]:
     """Record, around a request of a program, that the program gets its error."""
     try:
         yield
     except Exception:
-        if staged.area.tells:
-            staged.told_ns = staged._changed_ns
+        if staged.area.returns_errors:
+            staged.reported_ns = staged._changed_ns
         raise
 
 
@@ -74,7 +74,7 @@ class StagedFile(File):
         staged = self.area.acquire(self.content)
         try:
             if flags.write:
-                await staged.content.opened_to_write()
+                await staged.content.open_to_write()
             if flags.truncate and flags.write:
                 await staged.truncate(0)
             # Before the value is looked up: values that other handles publish meanwhile are this file's own changes.
@@ -82,9 +82,9 @@ class StagedFile(File):
             if staged.size is None:
                 if flags.write and flags.read and staged.content.merged:
                     # The kernel has no pages of it. A later change applies to the value as of now, whatever replaces that.
-                    snapshot = await staged.content.opened_to_change()
+                    snapshot = await staged.content.open_to_change()
                 else:
-                    snapshot = await (staged.content.snapshot() if flags.write else staged.content.opened())
+                    snapshot = await (staged.content.snapshot() if flags.write else staged.content.open_snapshot())
             if snapshot is None and staged.size is None:
                 raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
         except BaseException:
@@ -139,7 +139,7 @@ class StagedHandle(Handle):
         # A value that changes in parts has no generation. A file that is written must have no cached pages except those read from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
         if flags.write:
-            staged.opened_to_write()
+            staged.open_to_write()
         elif snapshot is not None and staged.size is None:
             self.pages = snapshot.pages
 
@@ -184,7 +184,7 @@ class StagedHandle(Handle):
             return await super().write(offset, data)
         self._require_current()
         # If earlier writes are staged, a refusal of this one does not report the result of publishing them.
-        with _telling(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
+        with _reporting(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
             done = await self._staged.write(offset, data, self._snapshot, self._epoch)
         await self._drop_snapshot()
         return done
@@ -200,11 +200,11 @@ class StagedHandle(Handle):
 
     async def flush(self) -> None:
         if self._flags.write:
-            with _telling(self._staged):
+            with _reporting(self._staged):
                 await self._staged.flush()
 
     async def fsync(self) -> None:
-        with _telling(self._staged):
+        with _reporting(self._staged):
             await self._staged.fsync()
 
     async def release(self) -> None:

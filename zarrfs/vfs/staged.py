@@ -27,7 +27,7 @@ class Area(Protocol):
     """The interface of `StagingArea` that a staged file uses."""
 
     durable: bool
-    tells: bool
+    returns_errors: bool
     room: StagingRoom
 
     def supersede(self, staged: Staged) -> None:
@@ -67,7 +67,7 @@ class Staged:
         self._failures = 0
         self._unanswered: StoreTimeout | None = None
         self._changed_ns: int | None = None
-        self.told_ns: int | None = None
+        self.reported_ns: int | None = None
         self._mtime_ns: int | None = None
 
     @property
@@ -129,7 +129,7 @@ class Staged:
                 return data
         return None
 
-    def opened_to_write(self) -> None:
+    def open_to_write(self) -> None:
         """Record that a handle may write. The kernel has no older pages; from now on, what it reads is recorded."""
         if self.given is None and (self.content.merged or self.content.in_parts):
             self.given = Given(self.area.room.kept)
@@ -143,7 +143,9 @@ class Staged:
             # Taken before the load: the write refers to what was read before it.
             given = self.given
             empty = not given and self.content.covers(offset, len(data))
-            stage = await self._staged(empty=empty, seen=seen if epoch == self.epoch else None, anew=0 if offset else len(data))
+            stage = await self._staged(
+                empty=empty, seen=seen if epoch == self.epoch else None, new_nbytes=0 if offset else len(data)
+            )
             if given:
                 await stage.write_over(offset, data, given)
             else:
@@ -266,13 +268,13 @@ class Staged:
             if mtime_ns is not None:
                 await self.content.set_mtime(mtime_ns)
 
-    async def _staged(self, *, empty: bool = False, seen: Snapshot | None = None, anew: int = 0) -> Stage:
+    async def _staged(self, *, empty: bool = False, seen: Snapshot | None = None, new_nbytes: int = 0) -> Stage:
         if self.stage is None:
             if self.orphan:
                 raise lost(self.content)
             with loading(self.content.ident):
                 if seen is not None and not empty:
-                    self.stage = await self.content.stage_over(self.area.room, seen, anew)
+                    self.stage = await self.content.stage_over(self.area.room, seen, new_nbytes)
                 else:
                     self.stage = await self.content.stage(self.area.room, empty=empty)
         return self.stage

@@ -66,7 +66,7 @@ class StagingArea:
         self._on_failure = on_failure
         self._save = save
         self.durable = durable
-        self.tells = True
+        self.returns_errors = True
         """True if programs receive the answers."""
         self.room = StagingRoom(budget=budget, kept=kept, spill_nbytes=spill_nbytes, directory=directory)
 

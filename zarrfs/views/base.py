@@ -41,7 +41,7 @@ class ViewContext:
     replaces unknown times. ``resize_erases``: a smaller shape erases the chunks outside it. ``new_arrays``: the format of new
     arrays. ``start_soon``: starts a task of the mount. ``temporaries``: files that exist in this mount only. ``temporary_names``:
     their names, in views with restricted names. ``times``: times that the store does not keep. ``node_attributes``: the extended
-    attributes of nodes. ``told()``: True if the store currently reports every change.
+    attributes of nodes. ``is_watched()``: True if the store currently reports every change.
     """
 
     store: Store
@@ -54,7 +54,7 @@ class ViewContext:
     fill: bool = False
     resize_erases: bool = False
     mounted_ns: int = 0
-    told: Callable[[], bool] = lambda: False
+    is_watched: Callable[[], bool] = lambda: False
     made_prefixes: set[Prefix] = field(default_factory=set)
     times: KeptTimes = field(default_factory=KeptTimes)
     node_attributes: NodeAttributes = field(default_factory=NodeAttributes)
@@ -96,7 +96,7 @@ class ViewContext:
         await self.hierarchy.queued.publish(path)
         await self.store.sync([self.hierarchy.folder_of(path)])
 
-    async def flush_queued(self, place: Key | Prefix) -> None:
+    async def flush_queued(self, target: Key | Prefix) -> None:
         """Publish the chunks queued for this key, or below this prefix, for a reader of the stored values.
 
         If they cannot be stored (a shard may be broken, and about to be replaced) they stay queued.
@@ -104,9 +104,9 @@ class ViewContext:
         if not self.hierarchy.queued:
             return
         try:
-            await self.hierarchy.queued.publish(place)
+            await self.hierarchy.queued.publish(target)
         except ZarrfsError as error:
-            log.warning("%r: queued chunks not stored, shown without them: %s", place, error)
+            log.warning("%r: queued chunks not stored, shown without them: %s", target, error)
 
     @property
     def writable(self) -> bool:
@@ -118,10 +118,10 @@ NamedEntry = tuple[tuple[str, ...], bool]
 """Names from a view's root down, and True for a folder."""
 
 
-def path_of(place: Prefix) -> NodePath | None:
-    """Return the node whose folder is ``place`` in layouts with one folder per node; None if no node can have this folder."""
+def path_of(prefix: Prefix) -> NodePath | None:
+    """Return the node whose folder is ``prefix`` in layouts with one folder per node; None if no node can have this folder."""
     try:
-        return NodePath(f"/{place[:-1]}")
+        return NodePath(f"/{prefix[:-1]}")
     except NameInvalid:
         return None
 
@@ -155,15 +155,15 @@ class View(abc.ABC):
         Called between two awaits, before `affected`.
         """
 
-    def lost(self, place: Prefix) -> Iterable[NamedEntry]:
-        """Discard everything that the view indexes by name below ``place``, the folder of a node that is gone through any view.
+    def lost(self, prefix: Prefix) -> Iterable[NamedEntry]:
+        """Discard everything that the view indexes by name below ``prefix``, the folder of a node that is gone through any view.
 
         Returns the entries that it had. Called between two awaits.
         """
         return ()
 
-    def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
-        """Return the entries that represent ``place``, if any."""
+    def names_of(self, prefix: Prefix) -> Iterable[NamedEntry]:
+        """Return the entries that represent ``prefix``, if any."""
         return ()
 
     def left(self) -> Iterable[tuple[str, bool]]:

@@ -42,7 +42,7 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.views.base import ViewContext, ViewPlugin
 from zarrfs.views.nodes.chunk import DecodedChunk, decoded_size
 from zarrfs.views.nodes.document import NodeDocument, check_attributes, check_only_shape_differs, parsed
-from zarrfs.views.nodes.shown_copies import Shown, named_nodes
+from zarrfs.views.nodes.shown_copies import TimedDocument, named_nodes
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
 from zarrfs.views.shown_dimensions import DIMENSIONS, has_names, names_from, shown_names
@@ -90,7 +90,7 @@ class ChunksFormat(ViewFormat):
         # zarr.json gives the value that missing chunks read as.
         return not is_unequal(node) and not says_what_is_missing(node)
 
-    def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
+    def render(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         if isinstance(node, ArrayNode) and is_unequal(node):
             return {DOCUMENT: self._unequal.document(node)}
         return documents_of(node)
@@ -100,13 +100,13 @@ class ChunksFormat(ViewFormat):
             return super().why_no_document(node, name)
         return f"the document of {node.path} in chunks/ is {DOCUMENT if is_unequal(node) else ZARRAY}"
 
-    async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, Shown]:
+    async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, TimedDocument]:
         if is_unequal(node):
             raise NotRepresentable(f"the chunk grid of {node.path} has no Zarr v2 form")
         return await super().documents_in_copy(node)
 
-    def member_of_copy(self, place: str, document: str) -> str:
-        return place + document
+    def member_of_copy(self, folder: str, document: str) -> str:
+        return folder + document
 
     def with_copy(self, plain: bytes | None, members: bytes) -> bytes:
         return b'{\n    "metadata": ' + members + b',\n    "zarr_consolidated_format": 1\n}'
@@ -123,11 +123,11 @@ class ChunksFormat(ViewFormat):
     def document(self, path: NodePath, name: str) -> NodeDocument:
         return _DOCUMENTS.get(name, ChunksDocument)(self, path, name)
 
-    def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> DecodedChunk:
-        return DecodedChunk(self, opened, coords, path)
+    def chunk(self, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> DecodedChunk:
+        return DecodedChunk(self, open_array, coords, path)
 
-    async def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
-        return await decoded_size(opened, coords)
+    async def chunk_size(self, open_array: OpenArray, coords: Coords, stored_nbytes: int) -> int:
+        return await decoded_size(open_array, coords)
 
 
 PLUGIN = ViewPlugin(
@@ -158,10 +158,10 @@ class ChunksDocument(NodeDocument):
         else:
             await self._change_group(node, data)
 
-    def says_the_same(self, made: bytes | None, written: bytes) -> bool:
-        if self.name == ZATTRS and made is not None and self._state.is_made_array(self.path):
-            return is_without_additions(made, written)
-        return says_the_same(self.path, self.name, made, written)
+    def is_equivalent(self, rendered: bytes | None, written: bytes) -> bool:
+        if self.name == ZATTRS and rendered is not None and self._state.is_made_array(self.path):
+            return is_without_additions(rendered, written)
+        return is_equivalent(self.path, self.name, rendered, written)
 
     async def erase(self) -> None:
         """Run unlink(2): erase the attributes; of the other documents only the name is removed."""
@@ -234,7 +234,7 @@ class CopyDocument(NodeDocument):
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         await self._form.copies.written(self.path, await threads.cpu(len(data), arrays_in_copy, self.path, self.ident, data))
 
-    def says_the_same(self, made: bytes | None, written: bytes) -> bool:
+    def is_equivalent(self, rendered: bytes | None, written: bytes) -> bool:
         return False
 
     async def erase(self) -> None:
@@ -374,21 +374,21 @@ def check_group(ident: str, data: bytes) -> None:
         raise ContentInvalid(f"{ident}: zarr_format must be 2", key=ident)
 
 
-def says_the_same(path: NodePath, name: str, made: bytes | None, written: bytes) -> bool:
+def is_equivalent(path: NodePath, name: str, rendered: bytes | None, written: bytes) -> bool:
     """Return True if a written document is equivalent to the view's (None: no document, equivalent to an empty ``.zattrs``)."""
     if name == ZGROUP:
-        return made is not None
+        return rendered is not None
     if name == ZARRAY:
-        return made is not None and array_written(path, name, made) == array_written(path, name, written)
-    return parse_object(name, made or b"{}", MEMBERS) == parse_object(name, written, MEMBERS)
+        return rendered is not None and array_written(path, name, rendered) == array_written(path, name, written)
+    return parse_object(name, rendered or b"{}", MEMBERS) == parse_object(name, written, MEMBERS)
 
 
-def is_without_additions(made: bytes, written: bytes) -> bool:
+def is_without_additions(rendered: bytes, written: bytes) -> bool:
     """Return True if ``written`` is equivalent to the view's ``.zattrs`` of a new array, or lacks only the view's additions.
 
     Programs that copy compare the file with their own data.
     """
-    shown, attributes = parse_object(ZATTRS, made, MEMBERS), parse_object(ZATTRS, written, MEMBERS)
+    shown, attributes = parse_object(ZATTRS, rendered, MEMBERS), parse_object(ZATTRS, written, MEMBERS)
     added = {name for name, value in shown.items() if name not in attributes and (name == "_FillValue" or value == [])}
     return {name: value for name, value in shown.items() if name not in added} == attributes
 

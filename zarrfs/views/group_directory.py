@@ -110,21 +110,21 @@ class GroupChildren:
 
     async def lookup(self, name: str) -> Node:
         documents = await self.documents_beside(name)
-        for shown in documents:
-            if shown.name == name:
-                return shown.make()
+        for free in documents:
+            if free.name == name:
+                return free.make()
         async for child, node in self._candidates(name):
             async with aclosing(self._show_all(child, node)) as every:
                 async for each in every:
-                    shown = await self._free(each, documents)
-                    if shown.name == name:
-                        return shown.make()
+                    free = await self._free(each, documents)
+                    if free.name == name:
+                        return free.make()
         raise no_such_entry(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
         documents = await self.documents()
-        for shown in documents:
-            yield shown.entry
+        for child in documents:
+            yield child.entry
         hierarchy = self.context.hierarchy
         async with aclosing(hierarchy.children(self.path)) as children:
             siblings: Collection[str] | None = None
@@ -133,12 +133,12 @@ class GroupChildren:
                 if not index % _AT_ONCE:
                     await trio.lowlevel.checkpoint()
                 index += 1
-                async for shown in self._show_all(names.name_of(name), node):
-                    if shown.is_directory:
-                        shown.mtime_ns = await self.context.folder_mtime_ns(node.path)
+                async for child in self._show_all(names.name_of(name), node):
+                    if child.is_directory:
+                        child.mtime_ns = await self.context.folder_mtime_ns(node.path)
                     elif siblings is None:
                         siblings = await hierarchy.child_names(self.path)
-                    yield (await self._free(shown, documents, siblings)).entry
+                    yield (await self._free(child, documents, siblings)).entry
 
     async def documents(self) -> Sequence[Child]:
         """Return the files that represent the group itself."""
@@ -192,22 +192,22 @@ class GroupChildren:
                     ):
                         yield child, node
 
-    async def _free(self, shown: Child, documents: Iterable[Child], siblings: Collection[str] | None = None) -> Child:
-        """Return ``shown`` with a unique name.
+    async def _free(self, child: Child, documents: Iterable[Child], siblings: Collection[str] | None = None) -> Child:
+        """Return ``child`` with a unique name.
 
         Documents keep their names, then real nodes, then generated names. A conflicting entry becomes ``stem~1`` + ``suffix``, or
         gets the first free number. ``siblings``: the names of all children, if known.
         """
         reserved = {each.name for each in documents}
-        stem, suffix = shown.name.removesuffix(shown.suffix), shown.suffix
+        stem, suffix = child.name.removesuffix(child.suffix), child.suffix
         for number in itertools.count(1):
             is_real = not suffix and number == 1
-            taken = shown.name in reserved or (not is_real and await self._is_shown(shown.name, "", siblings))
+            taken = child.name in reserved or (not is_real and await self._is_shown(child.name, "", siblings))
             if not taken and suffix and number > 1:
                 taken = await self._is_shown(f"{stem}~{number - 1}", suffix, siblings)
             if not taken:
-                return shown
-            shown.name = f"{stem}~{number}{suffix}"
+                return child
+            child.name = f"{stem}~{number}{suffix}"
         raise AssertionError
 
     async def _is_shown(self, name: str, suffix: str, siblings: Collection[str] | None) -> bool:

@@ -18,42 +18,42 @@ class OpenElements:
     raises `StaleEntry`.
     """
 
-    def __init__(self, hierarchy: Hierarchy, opened: OpenArray) -> None:
+    def __init__(self, hierarchy: Hierarchy, open_array: OpenArray) -> None:
         self._hierarchy = hierarchy
-        self._opened = opened
+        self._open_array = open_array
         self._resized: OpenArray | None = None
         self._position: Position | None = None
 
     async def check(self) -> None:
         """Return if the array is still the one that was opened."""
-        live = self._opened.live
+        live = self._open_array.live
         live.check()
         if live.is_unread:
-            await self._hierarchy.looked_at_again(live.path)
+            await self._hierarchy.reread(live.path)
             live.check()
 
     def generation(self) -> object:
         """Return another value after each known change of elements."""
-        return self._opened.reader.generation()
+        return self._open_array.reader.generation()
 
     async def read(self, start: int, nbytes: int) -> Buffer:
         """Return ``nbytes`` bytes from byte ``start`` of the elements; valid until the caller's next await."""
-        live = self._opened.live
+        live = self._open_array.live
         while True:
             await self.check()
             layouts = live.layouts
-            if self._opened.superseded:
+            if self._open_array.superseded:
                 await self._require_inside(start, nbytes)
             if self._position is None:
-                self._position = self._opened.reader.opened()
-            data = await self._opened.reader.read(start, nbytes, self._position)
+                self._position = self._open_array.reader.new_position()
+            data = await self._open_array.reader.read(start, nbytes, self._position)
             # A resize during the read may have removed these elements.
             if live.layouts == layouts:
                 return data
 
     async def _require_inside(self, start: int, nbytes: int) -> None:
         """Raise `StaleEntry` unless the array still has all elements in this range."""
-        before = self._opened
+        before = self._open_array
         # Held, so that its earlier readers also get notifications of changed chunks.
         now = self._resized = await self._hierarchy.array(before.live.path)
         metadata = before.array.metadata
@@ -69,4 +69,4 @@ class OpenElements:
         """Release the reader."""
         position, self._position = self._position, None
         if position is not None:
-            self._opened.reader.closed(position)
+            self._open_array.reader.closed(position)

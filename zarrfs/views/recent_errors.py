@@ -36,12 +36,12 @@ class RecentErrors:
         kind = operation, type(error).__name__
         lines = self._lines.setdefault(kind, deque())
         same = [line for line in lines if line[1] == key] if key is not None else []
-        said = {"time": time.time(), "operation": operation, "key": key, "error": kind[1], "message": _message(error)}
+        entry = {"time": time.time(), "operation": operation, "key": key, "error": kind[1], "message": _message(error)}
         if len(same) >= OF_A_KEY:
             lines.remove(same[0])
             self._count -= 1
-            self._gone[*kind, key] = said["left_out"] = self._gone.get((*kind, key), 0) + 1
-        lines.append((next(self._numbers), key, json.dumps(said) + "\n"))
+            self._gone[*kind, key] = entry["left_out"] = self._gone.get((*kind, key), 0) + 1
+        lines.append((next(self._numbers), key, json.dumps(entry) + "\n"))
         self._count += 1
         if self._count > MOST:
             most = max(self._lines.values(), key=len)

@@ -51,13 +51,13 @@ class Zarr3Format(ViewFormat):
         super().__init__(context)
         self._arrays = ShownArrays(zarr3_array)
 
-    def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
+    def render(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         if isinstance(node, GroupNode):
             return {DOCUMENT: formatted(node)}
         return {DOCUMENT: self._arrays.document(node)}
 
-    def member_of_copy(self, place: str, document: str) -> str | None:
-        return place.rstrip("/") or None
+    def member_of_copy(self, folder: str, document: str) -> str | None:
+        return folder.rstrip("/") or None
 
     def with_copy(self, plain: bytes | None, members: bytes) -> bytes:
         assert plain is not None
@@ -76,13 +76,13 @@ class Zarr3Format(ViewFormat):
     def document(self, path: NodePath, name: str) -> Zarr3Document:
         return Zarr3Document(self, path, name)
 
-    def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> ChunkFile:
-        kind = EncodedChunk if self._arrays.of(opened.array.node).encoded else DecodedChunk
-        return kind(self, opened, coords, path)
+    def chunk(self, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> ChunkFile:
+        kind = EncodedChunk if self._arrays.of(open_array.array.node).encoded else DecodedChunk
+        return kind(self, open_array, coords, path)
 
-    async def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
-        is_encoded = self._arrays.of(opened.array.node).encoded
-        return stored_nbytes if is_encoded else await decoded_size(opened, coords)
+    async def chunk_size(self, open_array: OpenArray, coords: Coords, stored_nbytes: int) -> int:
+        is_encoded = self._arrays.of(open_array.array.node).encoded
+        return stored_nbytes if is_encoded else await decoded_size(open_array, coords)
 
     def is_hollow(self, node: GroupNode) -> bool:
         return not node.attributes

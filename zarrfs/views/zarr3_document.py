@@ -59,8 +59,8 @@ class Zarr3Document(NodeDocument):
         else:
             await self._make_array(written)
 
-    def says_the_same(self, made: bytes | None, written: bytes) -> bool:
-        return says_the_same(self.path, made, written)
+    def is_equivalent(self, rendered: bytes | None, written: bytes) -> bool:
+        return is_equivalent(self.path, rendered, written)
 
     async def _change_array(self, node: ArrayNode, written: ArrayNode) -> None:
         written = with_shown_fill(node, written)
@@ -221,11 +221,11 @@ def new_array(
     raise ContentInvalid(reason, key=ident)
 
 
-def says_the_same(path: NodePath, made: bytes | None, data: bytes) -> bool:
+def is_equivalent(path: NodePath, rendered: bytes | None, data: bytes) -> bool:
     """Return True if a written document is equivalent to that of the view. One with a consolidated copy is not compared here."""
-    if made is None or MEMBER in parsed(DOCUMENT, data):
+    if rendered is None or MEMBER in parsed(DOCUMENT, data):
         return False
-    node, written = written_node(path, DOCUMENT, made), written_node(path, DOCUMENT, data)
+    node, written = written_node(path, DOCUMENT, rendered), written_node(path, DOCUMENT, data)
     if isinstance(node, ArrayNode) and isinstance(written, ArrayNode):
         with_names = {**written.attributes, DIMENSIONS: list(written.metadata.dimension_names or ())}
         data_type = written.metadata.data_type
@@ -240,9 +240,9 @@ def _known_members(node: Node | None) -> set[str]:
     return {MEMBER, "dimension_names", *(parsed(DOCUMENT, formatted(node)) if isinstance(node, ArrayNode | GroupNode) else ())}
 
 
-def _difference(made: ArrayNode, said: Zarr3Array, written: ArrayNode) -> str | None:
-    """Return the difference between the document of ``made``, shown as ``said``, and ``written``, as a reason; None if equal."""
-    shown, asked = said.metadata, with_shown_fill(made, written).metadata
+def _difference(made: ArrayNode, stated: Zarr3Array, written: ArrayNode) -> str | None:
+    """Return the difference between the document of ``made``, shown as ``stated``, and ``written``, as a reason; None if equal."""
+    shown, asked = stated.metadata, with_shown_fill(made, written).metadata
     for member in ("shape", *_FIXED, "dimension_names"):
         if getattr(shown, member) == getattr(asked, member):
             continue

@@ -74,8 +74,8 @@ def changed_fill(ident: str, node: ArrayNode, written: Attributes, *, named: boo
         return None, written
     shown, stored = shown_attributes(node, named=named), node.attributes
     if cf.NAME not in written:
-        is_said_by_fill = named and fill_value is not None and cf.is_read_back(data_type)
-        stays = is_said_by_fill or cf.NAME not in shown
+        is_in_fill_value = named and fill_value is not None and cf.is_read_back(data_type)
+        stays = is_in_fill_value or cf.NAME not in shown
     else:
         stays = cf.NAME in shown and _is_same(data_type, shown[cf.NAME], written[cf.NAME])
     if not stays and cf.NAME in written:

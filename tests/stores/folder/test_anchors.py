@@ -13,7 +13,7 @@ import pytest
 from trio.testing import trio_test
 
 from zarrfs.keys import Prefix
-from zarrfs.stores.anchor import Nowhere
+from zarrfs.stores.anchor import AbsentFolder
 from zarrfs.stores.folder.store import FolderStore
 
 
@@ -44,7 +44,7 @@ async def test_another_folder_in_its_place_is_another(tmp_path: Path) -> None:
         assert not anchor.is_at(Prefix("g/a/"))
         shutil.rmtree(tmp_path / "g")
     nowhere = store.anchor(Prefix("g/a/"))
-    assert isinstance(nowhere, Nowhere) and not nowhere.is_at(Prefix("g/a/"))
+    assert isinstance(nowhere, AbsentFolder) and not nowhere.is_at(Prefix("g/a/"))
     assert store.anchor(Prefix("")) is None
     await store.aclose()
 

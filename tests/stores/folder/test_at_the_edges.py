@@ -88,7 +88,7 @@ async def test_what_others_write_into_a_held_value_is_not_mixed_with_it(path: Pa
 async def test_an_anchor_that_was_let_go_tells_nothing(path: Path) -> None:
     async with aclosing(FolderStore(str(path))) as store:
         anchors = store._anchors
-        assert anchors.place(12345) is anchors.generation(12345, "k") is anchors.opened(12345) is None
+        assert anchors.present_parts(12345) is anchors.generation(12345, "k") is anchors.open_fd(12345) is None
         assert anchors.is_at(12345, ("a",)) and not anchors.is_erased(12345)
 
 

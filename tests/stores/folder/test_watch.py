@@ -45,14 +45,14 @@ class Told:
 
     def __call__(self, changes: Sequence[Change]) -> None:
         self.complete.set()
-        assert all(change.behind for change in changes)
+        assert all(change.external for change in changes)
         self._changes.extend(changes)
         self._news.set()
 
     async def until(self, wanted: Callable[[list[tuple[str, str]]], bool]) -> list[tuple[str, str]]:
         """Everything told, once ``wanted`` of it is so."""
         with trio.fail_after(30):
-            while not wanted(told := [(str(change.place), change.kind) for change in self._changes]):
+            while not wanted(told := [(str(change.target), change.kind) for change in self._changes]):
                 self._news = trio.Event()
                 await self._news.wait()
         self._changes.clear()
@@ -387,11 +387,11 @@ async def test_changes_behind_are_in_the_stream_of_changes(path: Path) -> None:
         with trio.fail_after(30):
             await began.wait()
             (path / "a/b/k").write_bytes(b"theirs")
-            assert await changes[1].receive() == Change(Key("a/b/k"), "set", behind=True)
+            assert await changes[1].receive() == Change(Key("a/b/k"), "set", external=True)
             await store.set(Key("ours"), b"")
-            while (change := await changes[1].receive()).place != "ours":
-                assert change.place == "a/b/k"
-            assert not change.behind
+            while (change := await changes[1].receive()).target != "ours":
+                assert change.target == "a/b/k"
+            assert not change.external
         nursery.cancel_scope.cancel()
     assert watching == [True, False]
     await store.aclose()

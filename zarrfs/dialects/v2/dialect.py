@@ -227,9 +227,9 @@ class V2Layout(Layout):
             own = {name: key for name in _NAMES if (key := self.chunk_prefix(path).key(name)) in documents}
             read = {name: parse_object(key, documents[key], MEMBERS if name == ZATTRS else ()) for name, key in own.items()}
             for group in (*path.ancestors(), path):
-                place = _place(path, group)
-                changes.setdefault(group, {}).update({place + name: document for name, document in read.items()})
-                gone.setdefault(group, []).extend(place + name for name in _NAMES if name not in read)
+                relative = _relative(path, group)
+                changes.setdefault(group, {}).update({relative + name: document for name, document in read.items()})
+                gone.setdefault(group, []).extend(relative + name for name in _NAMES if name not in read)
         return {
             key: merged(key, documents[key], ["metadata"], changes[group], gone[group])
             for group in changes
@@ -240,7 +240,7 @@ class V2Layout(Layout):
         found = {}
         for group in path.ancestors() if path != ROOT else (ROOT,):
             key, copy = self._copy_key(group), self._copy_in(group, documents)
-            gone = [name for name in copy.documents if name.startswith(_place(path, group))] if copy is not None else []
+            gone = [name for name in copy.documents if name.startswith(_relative(path, group))] if copy is not None else []
             if gone:
                 found[key] = merged(key, documents[key], ["metadata"], {}, gone)
         return found
@@ -271,15 +271,15 @@ class V2Layout(Layout):
     ) -> Iterator[tuple[Key, bytes]]:
         """Yield each ``.zmetadata`` that has the node, with the members of its documents changed."""
         for group in (*path.ancestors(), path):
-            key, place, copy = self._copy_key(group), _place(path, group), self._copy_in(group, documents)
+            key, relative, copy = self._copy_key(group), _relative(path, group), self._copy_in(group, documents)
             if copy is None:
                 continue
             data = documents[key]
-            knows = any(place + name in copy.documents for name in NODE_DOCUMENTS)
+            knows = any(relative + name in copy.documents for name in NODE_DOCUMENTS)
             for (name, *rest), value in members.items():
                 # Empty attributes are not added, so that an absent .zattrs stays absent.
-                if place + name in copy.documents or (name == ZATTRS and value and knows):
-                    data = patched(key, data, ["metadata", place + name, *rest], value)
+                if relative + name in copy.documents or (name == ZATTRS and value and knows):
+                    data = patched(key, data, ["metadata", relative + name, *rest], value)
             if data != documents[key]:
                 yield key, data
 
@@ -306,7 +306,7 @@ class _Source:
         return parse_object(self.key, self.value, loose) if isinstance(self.value, bytes) else parsed(self.key, self.value, loose)
 
 
-def _place(path: NodePath, group: NodePath) -> str:
+def _relative(path: NodePath, group: NodePath) -> str:
     """Return the prefix of the document names of a node in the copy of ``group``."""
     return path.prefix[len(group.prefix) :]
 

@@ -73,12 +73,12 @@ def parse_array(
     _check_storage_transformers(document.get("storage_transformers"))
     shape = documents.shape(documents.member(document, "shape"), "shape")
     element = _data_type(extension(documents.member(document, "data_type"), "data_type"))
-    grid_said = extension(documents.member(document, "chunk_grid"), "chunk_grid")
-    grid = parse_grid(grid_said, shape, quirks)
+    grid_extension = extension(documents.member(document, "chunk_grid"), "chunk_grid")
+    grid = parse_grid(grid_extension, shape, quirks)
     bundled = parse_codecs(_codecs(document, quirks), element, grid.largest, quirks)
     if bundled.shards and not isinstance(grid, RegularGrid):
         raise MetadataUnsupported(
-            f"sharding_indexed on chunk grid {documents.shortened(grid_said.name)}: shards of unequal shapes are not supported"
+            f"sharding_indexed on chunk grid {documents.shortened(grid_extension.name)}: shards of unequal shapes are not supported"
         )
     check_chunk_nbytes(bundled.chunks, element)
     CodecChain.build(bundled.codecs, element).check(bundled.chunks)

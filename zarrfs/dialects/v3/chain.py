@@ -60,7 +60,7 @@ def final_codecs(codecs: Sequence[CodecSpec], data_type: DataType) -> tuple[Code
         for spec in chain.specs
     ):
         raise NotRepresentable("LZMA stream with filters that is not raw: numcodecs cannot decode it")
-    if any(issubclass(lookup.class_of(spec), NumpyFilter) for spec in chain.specs[_place_of_bytes(chain.specs) :]):
+    if any(issubclass(lookup.class_of(spec), NumpyFilter) for spec in chain.specs[_index_of_bytes(chain.specs) :]):
         chain = CodecChain.build(_filters_first(chain.specs, data_type.dtype), data_type)
     return chain.v3_specs()
 
@@ -73,15 +73,15 @@ def plain_codecs(data_type: DataType) -> tuple[CodecSpec, ...]:
 def filters_last(codecs: Sequence[CodecSpec], data_type: DataType) -> tuple[CodecSpec, ...]:
     """Return a chain of the final v3 in the order of v2. `final_codecs` determines if it has the same meaning."""
     specs = CodecChain.build(codecs, data_type).specs
-    place = _place_of_bytes(specs)
-    filters = [spec for spec in specs[:place] if issubclass(lookup.class_of(spec), NumpyFilter)]
+    index = _index_of_bytes(specs)
+    filters = [spec for spec in specs[:index] if issubclass(lookup.class_of(spec), NumpyFilter)]
     if not filters:
         return specs
-    others = [spec for spec in specs[:place] if spec not in filters]
-    return (*others, *plain_codecs(data_type), *filters, *specs[place + 1 :])
+    others = [spec for spec in specs[:index] if spec not in filters]
+    return (*others, *plain_codecs(data_type), *filters, *specs[index + 1 :])
 
 
-def _place_of_bytes(specs: Sequence[CodecSpec]) -> int:
+def _index_of_bytes(specs: Sequence[CodecSpec]) -> int:
     return next(n for n, spec in enumerate(specs) if issubclass(lookup.class_of(spec), ArrayBytesCodec))
 
 

@@ -26,19 +26,19 @@ SHARDING = "sharding_indexed"
 MAX_CODECS = 32
 
 
-def parse_list(value: Any, place: str, ndim: int, quirks: Quirks) -> list[CodecSpec]:
-    """Return the codecs in the JSON ``value`` at ``place``; deviations from the specification are added to ``quirks``.
+def parse_list(value: Any, label: str, ndim: int, quirks: Quirks) -> list[CodecSpec]:
+    """Return the codecs in the JSON ``value`` at ``label``; deviations from the specification are added to ``quirks``.
 
     Raises `MetadataError` for a list that the specification does not allow, `MetadataUnsupported` for an unknown codec.
     """
-    listed = documents.array(value, place)
+    listed = documents.array(value, label)
     if len(listed) > MAX_CODECS:
         raise MetadataUnsupported(f"chain of {len(listed)} codecs exceeds the limit of {MAX_CODECS}")
-    chain = [spec for each in listed if (spec := _codec(extension(each, place), ndim, quirks)) is not None]
+    chain = [spec for each in listed if (spec := _codec(extension(each, label), ndim, quirks)) is not None]
     if not listed:
-        quirks.accept("codecs", f"{place} is empty: read as C order, little-endian")
+        quirks.accept("codecs", f"{label} is empty: read as C order, little-endian")
         return chain
-    return _ordered(chain, place, quirks)
+    return _ordered(chain, label, quirks)
 
 
 def list_to_json(specs: Sequence[CodecSpec]) -> list[dict[str, Any]]:
@@ -64,23 +64,23 @@ def _codec(found: Extension, ndim: int, quirks: Quirks) -> CodecSpec | None:
     return spec
 
 
-def _ordered(chain: list[CodecSpec], place: str, quirks: Quirks) -> list[CodecSpec]:
+def _ordered(chain: list[CodecSpec], label: str, quirks: Quirks) -> list[CodecSpec]:
     """Return ``chain``, with `bytes` added if it has no array -> bytes codec.
 
     Chains of v2 may have filters elsewhere; those of the final v3 may not.
     """
-    places = [_place(spec) for spec in chain]
-    if places == sorted(places) and 1 not in places and place == "codecs":
-        quirks.accept("codecs", f"{place} has no array -> bytes codec: read as C order, little-endian")
-        return [*chain[: places.count(0)], CodecSpec("bytes", {"endian": "little"}), *chain[places.count(0) :]]
-    if places != sorted(places) or places.count(1) != 1:
+    ranks = [_rank(spec) for spec in chain]
+    if ranks == sorted(ranks) and 1 not in ranks and label == "codecs":
+        quirks.accept("codecs", f"{label} has no array -> bytes codec: read as C order, little-endian")
+        return [*chain[: ranks.count(0)], CodecSpec("bytes", {"endian": "little"}), *chain[ranks.count(0) :]]
+    if ranks != sorted(ranks) or ranks.count(1) != 1:
         raise MetadataError(
             "codecs must be any array -> array codecs, one array -> bytes codec, any bytes -> bytes codecs, in this order"
         )
     return chain
 
 
-def _place(spec: CodecSpec) -> int:
+def _rank(spec: CodecSpec) -> int:
     if spec.name == SHARDING:
         return 1
     kind = lookup.class_of(spec)

@@ -191,11 +191,11 @@ class V3Layout(Layout):
             raise MetadataError(f"{key}: not a document of Zarr v3", key=key)
         amended = {key: data}
         for ancestor in path.ancestors():
-            key, place = self._key(ancestor), _place(path, ancestor)
-            if key in documents and _has_copy_of(key, documents[key], place):
+            key, relative = self._key(ancestor), _relative(path, ancestor)
+            if key in documents and _has_copy_of(key, documents[key], relative):
                 data = documents[key]
                 for name, value in members.items():
-                    data = patched(key, data, [MEMBER, "metadata", place, name], value)
+                    data = patched(key, data, [MEMBER, "metadata", relative, name], value)
                 amended[key] = data
         return amended
 
@@ -214,14 +214,14 @@ class V3Layout(Layout):
         for path in paths:
             own = self._key(path)
             for ancestor in path.ancestors():
-                place = _place(path, ancestor)
+                relative = _relative(path, ancestor)
                 if own not in documents:
-                    gone.setdefault(self._key(ancestor), []).append(place)
+                    gone.setdefault(self._key(ancestor), []).append(relative)
                     continue
                 # A copy within the copy would have to be kept up to date, too.
                 document = parse_object(own, documents[own], LOOSE)
                 document.pop(MEMBER, None)
-                changes.setdefault(self._key(ancestor), {})[place] = document
+                changes.setdefault(self._key(ancestor), {})[relative] = document
         return {
             key: merged(key, documents[key], [MEMBER, "metadata"], changes.get(key, {}), gone.get(key, ()))
             for key in (changes | gone)
@@ -231,9 +231,9 @@ class V3Layout(Layout):
     def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         found = {}
         for ancestor in path.ancestors():
-            key, place = self._key(ancestor), _place(path, ancestor)
+            key, relative = self._key(ancestor), _relative(path, ancestor)
             copies = _copies(key, documents[key]) if key in documents else None
-            gone = [each for each in copies or () if each == place or each.startswith(place + "/")]
+            gone = [each for each in copies or () if each == relative or each.startswith(relative + "/")]
             if gone:
                 found[key] = merged(key, documents[key], [MEMBER, "metadata"], {}, gone)
         return found
@@ -260,9 +260,9 @@ class V3Layout(Layout):
         if self.copy is None:
             return None
         if path in self.copy.documents:
-            place = f"{self._key(ROOT)} ({MEMBER} of {path})"
-            with naming(place):
-                return self._node(path, mapping(parsed(place, self.copy.documents[path], ATTRIBUTES), "document"))
+            label = f"{self._key(ROOT)} ({MEMBER} of {path})"
+            with naming(label):
+                return self._node(path, mapping(parsed(label, self.copy.documents[path], ATTRIBUTES), "document"))
         if path in self.copy.children:
             return GroupNode(path=path, dialect=PLUGIN.name, explicit=False)
         return None
@@ -309,15 +309,15 @@ def _members(edit: Edit) -> dict[str, Any]:
     return members
 
 
-def _place(path: NodePath, ancestor: NodePath) -> str:
+def _relative(path: NodePath, ancestor: NodePath) -> str:
     """Return the name of a node in the copy of the group ``ancestor``."""
     return path[len(ancestor.prefix) + 1 :]
 
 
-def _has_copy_of(key: str, data: bytes, place: str) -> bool:
-    """Return True if the group's document ``data`` holds a copy of the document of the node at ``place`` below it."""
+def _has_copy_of(key: str, data: bytes, relative: str) -> bool:
+    """Return True if the group's document ``data`` holds a copy of the document of the node at ``relative`` below it."""
     copies = _copies(key, data)
-    return copies is not None and is_object(copies.get(place))
+    return copies is not None and is_object(copies.get(relative))
 
 
 def _copies(key: str, data: bytes) -> dict[str, Any] | None:

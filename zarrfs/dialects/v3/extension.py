@@ -28,18 +28,18 @@ class Extension:
     must_understand: bool = True
 
 
-def extension(value: Any, place: str) -> Extension:
-    """Return the content of ``value`` at the extension point ``place`` (for the message). Raises `MetadataError`."""
+def extension(value: Any, label: str) -> Extension:
+    """Return the content of ``value`` at the extension point ``label`` (for the message). Raises `MetadataError`."""
     if isinstance(value, str):
         return Extension(value)
     if not isinstance(value, dict):
-        raise MetadataError(f"{place} must be an object with a name, or a name, not {documents.shortened(value)}")
-    name = documents.string(value.get("name"), f"name in {place}")
-    check_members(value, ("name", "configuration", "must_understand"), f"{place} {documents.shortened(name)}")
+        raise MetadataError(f"{label} must be an object with a name, or a name, not {documents.shortened(value)}")
+    name = documents.string(value.get("name"), f"name in {label}")
+    check_members(value, ("name", "configuration", "must_understand"), f"{label} {documents.shortened(name)}")
     configuration = value.get("configuration")
     must_understand = value.get("must_understand", True)
     if not isinstance(must_understand, bool):
-        raise MetadataError(f"must_understand in {place} must be true or false, not {documents.shortened(must_understand)}")
+        raise MetadataError(f"must_understand in {label} must be true or false, not {documents.shortened(must_understand)}")
     return Extension(
         name, {} if configuration is None else documents.mapping(configuration, f"configuration of {name}"), must_understand
     )
@@ -48,13 +48,13 @@ def extension(value: Any, place: str) -> Extension:
 def extension_to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON of an extension object."""
     # zarr-python 3.1 refuses its own codecs (numcodecs.crc32) without a configuration, even an empty one.
-    said: dict[str, Any] = {"name": name}
+    members: dict[str, Any] = {"name": name}
     if configuration or name.startswith("numcodecs."):
-        said["configuration"] = dict(configuration)
-    return said
+        members["configuration"] = dict(configuration)
+    return members
 
 
-def check_members(members: Mapping[str, Any], known: Collection[str], place: str) -> None:
+def check_members(members: Mapping[str, Any], known: Collection[str], label: str) -> None:
     """Raise `MetadataUnsupported` for a member that is not ``known`` and is not marked as ignorable.
 
     Section "must_understand": an implementation MUST fail to open a node when it does not know a field that lacks
@@ -63,4 +63,4 @@ def check_members(members: Mapping[str, Any], known: Collection[str], place: str
     """
     for name, value in members.items():
         if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False):
-            raise MetadataUnsupported(f"{place}: unknown member {documents.shortened(name)}, which may not be ignored")
+            raise MetadataUnsupported(f"{label}: unknown member {documents.shortened(name)}, which may not be ignored")

@@ -69,15 +69,15 @@ def parse_codecs(value: Any, element: DataType, outer: Shape, quirks: Quirks) ->
     front: list[CodecSpec] = []
     shards: list[ShardSpec] = []
     chain = parse_list(value, "codecs", ndim, quirks)
-    while (place := _sharding(chain)) is not None:
+    while (index := _sharding(chain)) is not None:
         if len(shards) == _MAX_LEVELS:
             raise MetadataUnsupported(f"nested shards exceed the limit of {_MAX_LEVELS} levels")
-        for spec in chain[:place]:
+        for spec in chain[:index]:
             axes = _then(axes, _before_sharding(spec, element.dtype, ndim))
-        configuration = chain[place].configuration
+        configuration = chain[index].configuration
         check_members(configuration, ("chunk_shape", "codecs", "index_codecs", "index_location"), f"codec {SHARDING!r}")
         inner = _inner_chunks(documents.member(configuration, "chunk_shape"), tuple(chunks[axis] for axis in axes), axes)
-        for spec in chain[place + 1 :]:
+        for spec in chain[index + 1 :]:
             lookup.resolve(spec, BYTE)
         shard = ShardSpec(
             # A dimension without elements may have chunks of length 0.
@@ -85,11 +85,11 @@ def parse_codecs(value: Any, element: DataType, outer: Shape, quirks: Quirks) ->
             index_location=_index_location(configuration.get("index_location", "end")),
             index_codecs=_index_codecs(documents.member(configuration, "index_codecs"), quirks),
             axes=axes,
-            codecs=tuple(chain[place + 1 :]),
+            codecs=tuple(chain[index + 1 :]),
         )
         CodecChain.build(shard.index_codecs, _INDEX_TYPE).check(shard.index_shape)
         shards.append(shard)
-        front += chain[:place]
+        front += chain[:index]
         chunks = inner
         chain = parse_list(documents.member(configuration, "codecs"), "codecs", ndim, quirks)
     if len(front) + len(chain) > MAX_CODECS:
@@ -107,25 +107,25 @@ def codecs_to_json(metadata: ArrayMetadata, chunks: Shape) -> list[dict[str, Any
         before, chain = _split(chain, _from(axes, shard.axes), dtype)
         levels.append((before, shard))
         axes = shard.axes
-    said = list_to_json(chain)
+    listed = list_to_json(chain)
     for before, shard in reversed(levels):
         sharding = CodecSpec(
             SHARDING,
             {
                 "chunk_shape": [chunks[axis] for axis in shard.axes],
-                "codecs": said,
+                "codecs": listed,
                 "index_codecs": list_to_json(shard.index_codecs),
                 "index_location": shard.index_location,
             },
         )
-        said = list_to_json([*before, sharding, *(lookup.resolve(spec, BYTE)[0] for spec in shard.codecs)])
+        listed = list_to_json([*before, sharding, *(lookup.resolve(spec, BYTE)[0] for spec in shard.codecs)])
         chunks = tuple(length * count for length, count in zip(chunks, shard.chunks_per_shard, strict=True))
-    return said
+    return listed
 
 
 def _sharding(chain: list[CodecSpec]) -> int | None:
     """Return the place of ``sharding_indexed`` in a chain, which has at most one; None if absent."""
-    return next((place for place, spec in enumerate(chain) if spec.name == SHARDING), None)
+    return next((index for index, spec in enumerate(chain) if spec.name == SHARDING), None)
 
 
 def _before_sharding(spec: CodecSpec, dtype: Dtype, ndim: int) -> Axes:
@@ -172,7 +172,7 @@ def _index_codecs(value: Any, quirks: Quirks) -> tuple[CodecSpec, ...]:
 
 def _then(axes: Axes, order: Axes) -> Axes:
     """Return ``axes`` reordered by ``order``."""
-    return tuple(axes[place] for place in order)
+    return tuple(axes[axis] for axis in order)
 
 
 def _from(before: Axes, after: Axes) -> Axes:
@@ -187,9 +187,9 @@ def _split(chain: list[CodecSpec], order: Axes, dtype: Dtype) -> tuple[list[Code
     """
     straight: Axes = tuple(range(len(order)))
     now = straight
-    for place, spec in enumerate([*chain, None]):
+    for index, spec in enumerate([*chain, None]):
         if now == order:
-            return chain[:place], chain[place:]
+            return chain[:index], chain[index:]
         each = None if spec is None else _order(spec, dtype, len(order))
         if each is None:
             break

@@ -141,16 +141,16 @@ def _attribute_quirks(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _chunk_grid(value: Any, shape: Shape) -> tuple[RegularGrid, str]:
     """Return the grid, and the separator of its chunk identifiers."""
-    said = documents.mapping(value, "chunk_grid")
-    if "extension" in said:
-        raise MetadataUnsupported(f"chunk grid of extension {documents.shortened(said['extension'])}: unknown")
-    kind = documents.member(said, "type")
+    members = documents.mapping(value, "chunk_grid")
+    if "extension" in members:
+        raise MetadataUnsupported(f"chunk grid of extension {documents.shortened(members['extension'])}: unknown")
+    kind = documents.member(members, "type")
     if kind != "regular":
         raise MetadataUnsupported(f"chunk grid {documents.shortened(kind)}: unknown")
-    separator = said.get("separator", ".")
+    separator = members.get("separator", ".")
     if separator not in _SEPARATORS:
         raise MetadataError(f"separator of chunk_grid must be one of {' '.join(_SEPARATORS)}, not {documents.shortened(separator)}")
-    return RegularGrid.checked(documents.shape(documents.member(said, "chunk_shape"), "chunk_shape"), shape), separator
+    return RegularGrid.checked(documents.shape(documents.member(members, "chunk_shape"), "chunk_shape"), shape), separator
 
 
 def _layout(value: Any, ndim: int) -> tuple[CodecSpec, ...]:

@@ -175,12 +175,12 @@ def edited_attributes(document: Mapping[str, Any], attributes: Mapping[str, Any]
     An array without hidden filters gets none: in attributes copied from another array they describe the encoding of its chunks. Raises
     `MetadataError` if the array has some, and the attributes have others.
     """
-    hidden, said = hidden_filters(document, form), attributes.get(FILTERS)
+    hidden, filters = hidden_filters(document, form), attributes.get(FILTERS)
     if hidden is None:
         return _with_filters(attributes, []) if form.software or "compressor" in document else dict(attributes)
-    if said is not None and not (looks_like_filters(said) and are_same_filters(said, hidden)):
+    if filters is not None and not (looks_like_filters(filters) and are_same_filters(filters, hidden)):
         raise MetadataError(f"attribute {FILTERS!r} describes how chunks are encoded, and cannot be changed")
-    return {FILTERS: hidden, **attributes, **({FILTERS: hidden} if said is not None else {})}
+    return {FILTERS: hidden, **attributes, **({FILTERS: hidden} if filters is not None else {})}
 
 
 def _or(document: Mapping[str, Any], name: str, default: Any, quirks: list[str]) -> Any:
@@ -199,18 +199,18 @@ def _chunk_grid(document: Mapping[str, Any], form: EntryPoint, quirks: list[str]
     if documents.member(grid, "type") != "regular" or "extension" in grid:
         raise MetadataUnsupported(f"chunk grid {shortened(grid['type'])}: unknown")
     quirks += form.check_members(grid, ("type", "chunk_shape", "separator", "dimension_separator"), "chunk_grid")
-    said = [place["dimension_separator"] for place in (grid, document) if "dimension_separator" in place]
-    if said:
+    separators = [given["dimension_separator"] for given in (grid, document) if "dimension_separator" in given]
+    if separators:
         quirks.append("dimension_separator is not in the specification")
     if "separator" in grid:
-        said.insert(0, grid["separator"])
+        separators.insert(0, grid["separator"])
     else:
         quirks.append("separator of the chunk grid is missing")
-    if any(each not in _SEPARATORS for each in said):
-        raise MetadataError(f"separator of chunk keys must be '/' or '.', not {shortened(said)}")
-    if len(set(said)) > 1:
-        raise MetadataError(f"separator and dimension_separator differ: {shortened(said)}")
-    return documents.shape(documents.member(grid, "chunk_shape"), "chunk_shape"), said[0] if said else "/"
+    if any(each not in _SEPARATORS for each in separators):
+        raise MetadataError(f"separator of chunk keys must be '/' or '.', not {shortened(separators)}")
+    if len(set(separators)) > 1:
+        raise MetadataError(f"separator and dimension_separator differ: {shortened(separators)}")
+    return documents.shape(documents.member(grid, "chunk_shape"), "chunk_shape"), separators[0] if separators else "/"
 
 
 def _layout(value: Any, ndim: int) -> tuple[CodecSpec, ...]:
@@ -269,7 +269,7 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tup
 
 def _with_filters(attributes: Mapping[str, Any], filters: list[Any]) -> dict[str, Any]:
     """Return the attributes with exactly these hidden filters: those of an array that was copied do not apply to this one."""
-    said = dict(attributes)
-    if looks_like_filters(said.get(FILTERS)) and not are_same_filters(said[FILTERS], filters):
-        del said[FILTERS]
-    return {FILTERS: filters, **said} if filters else said
+    edited = dict(attributes)
+    if looks_like_filters(edited.get(FILTERS)) and not are_same_filters(edited[FILTERS], filters):
+        del edited[FILTERS]
+    return {FILTERS: filters, **edited} if filters else edited

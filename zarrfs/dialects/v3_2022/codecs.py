@@ -78,20 +78,20 @@ def format_codecs(endian: str | None, codecs: Sequence[CodecSpec], *, software: 
 
     Raises `NotRepresentable`.
     """
-    said = []
+    formatted = []
     for spec in codecs:
         try:
             config = lookup.to_numcodecs(spec)
         except MetadataUnsupported as error:
             raise NotRepresentable(f"codec {spec.name!r} has no form in Zarr v3 of 2022") from error
-        said.append((str(config.pop("id")), config))
+        formatted.append((str(config.pop("id")), config))
     if software:
-        compressor = said.pop() if said and said[-1][0] in _COMPRESSORS else None
+        compressor = formatted.pop() if formatted and formatted[-1][0] in _COMPRESSORS else None
         member = {} if compressor is None else {"codec": _SOFTWARE_URI.format(compressor[0]), "configuration": compressor[1]}
-        return {"compressor": member} if member else {}, [{"id": name, **config} for name, config in said]
+        return {"compressor": member} if member else {}, [{"id": name, **config} for name, config in formatted]
     if endian is not None:
-        said.insert(0, ("endian", {"endian": endian}))
-    listed = [{"type": _uri(name), "configuration": config} for name, config in said]
+        formatted.insert(0, ("endian", {"endian": endian}))
+    listed = [{"type": _uri(name), "configuration": config} for name, config in formatted]
     return {"codecs": listed} if listed else {}, []
 
 
@@ -134,10 +134,10 @@ def _uri(name: str) -> str:
 
 def _named(value: Any, form: EntryPoint, quirks: list[str]) -> tuple[str, Mapping[str, Any]]:
     """Return the name and the configuration of one codec."""
-    said = documents.mapping(value, "codec")
-    uri = documents.string(said["codec"] if "codec" in said else documents.member(said, "type"), "URI of a codec")
-    quirks += form.check_members(said, ("type", "codec", "configuration"), "codec")
-    configuration = said.get("configuration")
+    members = documents.mapping(value, "codec")
+    uri = documents.string(members["codec"] if "codec" in members else documents.member(members, "type"), "URI of a codec")
+    quirks += form.check_members(members, ("type", "codec", "configuration"), "codec")
+    configuration = members.get("configuration")
     config = {} if configuration is None else documents.mapping(configuration, f"configuration of {shortened(uri)}")
     name = name_in_uri(uri, _KINDS)
     if name is None and _NAMELESS.fullmatch(uri) and config and config.keys() <= {"level", "checksum"}:

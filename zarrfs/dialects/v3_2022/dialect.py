@@ -255,15 +255,15 @@ class V3Draft2022Layout(Layout):
         amended = {key: data}
         copied, member = self.copy_in(documents), key[len(self.prefix) :]
         if copied is not None and member in copied.documents:
-            place = copy_key(self.prefix)
-            data = documents[place]
+            copy = copy_key(self.prefix)
+            data = documents[copy]
             for name, value in members.items():
-                data = patched(place, data, ["metadata", member, name], value)
-            amended[place] = data
+                data = patched(copy, data, ["metadata", member, name], value)
+            amended[copy] = data
         return amended
 
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
-        place = copy_key(self.prefix)
+        copy = copy_key(self.prefix)
         changes: dict[str, Any] = {}
         gone: list[str] = []
         for path in paths if self.copy_in(documents) is not None else ():
@@ -272,15 +272,15 @@ class V3Draft2022Layout(Layout):
                     changes[own[len(self.prefix) :]] = parse_object(own, documents[own], ATTRIBUTES)
                 else:
                     gone.append(own[len(self.prefix) :])
-        return {place: merged(place, documents[place], ["metadata"], changes, gone)} if changes or gone else {}
+        return {copy: merged(copy, documents[copy], ["metadata"], changes, gone)} if changes or gone else {}
 
     def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
-        copied, place, keys = self.copy_in(documents), copy_key(self.prefix), self.form.keys(Prefix(""))
+        copied, copy, keys = self.copy_in(documents), copy_key(self.prefix), self.form.keys(Prefix(""))
         if copied is None:
             return {}
         nodes = {name: keys.node_of_document(name) for name in copied.documents}
         gone = [name for name, at in nodes.items() if at is not None and (at == path or path in at.ancestors())]
-        return {place: merged(place, documents[place], ["metadata"], {}, gone)} if gone else {}
+        return {copy: merged(copy, documents[copy], ["metadata"], {}, gone)} if gone else {}
 
     def unsharded(self, key: Key, document: bytes) -> bytes:
         return self._unsharding.unsharded(key, document)
@@ -315,8 +315,8 @@ class V3Draft2022Layout(Layout):
         if self.copy is None or any(key in documents for key in keys):
             return [_Source(key, documents[key]) if key in documents else None for key in keys]
         names = [key[len(self.prefix) :] for key in keys]
-        copied, place = self.copy.documents, copy_key(self.prefix)
-        return [_Source(f"{place} ({name})", copied[name]) if name in copied else None for name in names]
+        copied, copy = self.copy.documents, copy_key(self.prefix)
+        return [_Source(f"{copy} ({name})", copied[name]) if name in copied else None for name in names]
 
     def _group_attributes(self, document: dict[str, Any]) -> dict[str, Any]:
         self.form.check_members(document, ("attributes", "extensions"), "group document")

@@ -58,15 +58,15 @@ class EntryPoint:
             return DraftKeys(prefix, meta="meta/root", data="data/root", root="meta/root.", suffix=self.suffix)
         return DraftKeys(prefix, meta="meta", data="data", root="meta/", suffix=self.suffix)
 
-    def check_members(self, members: Mapping[str, Any], known: tuple[str, ...], place: str) -> tuple[str, ...]:
-        """Return quirks for the ignored members of ``place``.
+    def check_members(self, members: Mapping[str, Any], known: tuple[str, ...], label: str) -> tuple[str, ...]:
+        """Return quirks for the ignored members of ``label``.
 
         Raises `MetadataUnsupported` for a member that is not ``known``, if none are ignored.
         """
         unknown = [name for name in members if name not in known]
         if unknown and not self.lenient:
-            raise MetadataUnsupported(f"{place}: unknown member {shortened(unknown[0])}, which may not be ignored")
-        return tuple(f"{place}: unknown member {shortened(name)}, ignored" for name in unknown)
+            raise MetadataUnsupported(f"{label}: unknown member {shortened(unknown[0])}, which may not be ignored")
+        return tuple(f"{label}: unknown member {shortened(name)}, ignored" for name in unknown)
 
 
 def parse_entry(key: Key, data: bytes) -> EntryPoint | None:

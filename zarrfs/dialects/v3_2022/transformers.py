@@ -38,7 +38,7 @@ def parse_transformers(value: Any, ndim: int, form: EntryPoint, quirks: list[str
 
 def format_transformers(shards: tuple[ShardSpec, ...], *, software: bool) -> list[dict[str, Any]]:
     """Return the member ``storage_transformers``. Raises `NotRepresentable` for shards that only the final v3 has."""
-    said = []
+    formatted = []
     for spec in reversed(shards):
         if spec != ShardSpec(spec.chunks_per_shard):
             raise NotRepresentable(
@@ -46,18 +46,18 @@ def format_transformers(shards: tuple[ShardSpec, ...], *, software: bool) -> lis
             )
         configuration = {"chunks_per_shard": list(spec.chunks_per_shard)}
         uri = _SOFTWARE_URI if software else _TEXT_URI
-        said.append({"extension": uri, "type": "indexed", "configuration": configuration})
-    return said
+        formatted.append({"extension": uri, "type": "indexed", "configuration": configuration})
+    return formatted
 
 
 def _sharding(value: Any, ndim: int, form: EntryPoint, quirks: list[str]) -> ShardSpec:
-    said = documents.mapping(value, "storage transformer")
-    uri = documents.string(documents.member(said, "extension"), "URI of a storage transformer")
-    kind = documents.member(said, "type")
+    members = documents.mapping(value, "storage transformer")
+    uri = documents.string(documents.member(members, "extension"), "URI of a storage transformer")
+    kind = documents.member(members, "type")
     if name_in_uri(uri, _KINDS) != "sharding" or kind != "indexed":
         raise MetadataUnsupported(f"storage transformer {shortened(uri)} of type {shortened(kind)}: unknown")
-    quirks += form.check_members(said, ("extension", "type", "configuration"), "storage transformer")
-    configuration = documents.mapping(documents.member(said, "configuration"), "configuration of sharding")
+    quirks += form.check_members(members, ("extension", "type", "configuration"), "storage transformer")
+    configuration = documents.mapping(documents.member(members, "configuration"), "configuration of sharding")
     quirks += form.check_members(configuration, ("chunks_per_shard",), "configuration of sharding")
     counts = documents.shape(documents.member(configuration, "chunks_per_shard"), "chunks_per_shard")
     if len(counts) != ndim:

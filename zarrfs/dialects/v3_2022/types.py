@@ -79,19 +79,19 @@ def parse_type(value: Any, *, fallbacks: bool, warnings: list[str]) -> Stored:
         except _Unknown:
             raise MetadataUnsupported(f"data type {shortened(value)}: unknown") from None
     named = documents.member(value, "type")
-    said = shortened(named)
+    text = shortened(named)
     try:
         return _of_extension(value, 0)
     except (_Unknown, MetadataError):
         found = _fallback(value.get("fallback"))
     if not _is_interpreted(value):
-        said += f" of extension {shortened(value['extension'])}"
+        text += f" of extension {shortened(value['extension'])}"
     if found is None:
-        raise MetadataUnsupported(f"data type {said}: unknown, without a known fallback")
+        raise MetadataUnsupported(f"data type {text}: unknown, without a known fallback")
     name, stored = found
     if not fallbacks:
-        raise MetadataUnsupported(f"data type {said}: unknown, and its fallback {shortened(name)} is disabled")
-    warnings.append(f"data type {said} is unknown, and read as its fallback {shortened(name)}")
+        raise MetadataUnsupported(f"data type {text}: unknown, and its fallback {shortened(name)} is disabled")
+    warnings.append(f"data type {text} is unknown, and read as its fallback {shortened(name)}")
     return stored
 
 
@@ -103,7 +103,7 @@ def format_type(stored: Stored, *, software: bool) -> Any:
     if stored.names is None and stored.kind == "V" and not software:
         return f"r{8 * stored.itemsize}"
     named = _extension_type(stored, software)
-    if not _is_said_by(named, stored):
+    if not _is_named_by(named, stored):
         raise NotRepresentable(f"Zarr v3 of 2022 cannot represent elements of type {stored}")
     return {
         "extension": _SOFTWARE_URIS[stored.kind] if software else _TEXT_URI.format(_extension_of(stored)),
@@ -125,7 +125,7 @@ def plain_type(data_type: DataType, *, big_endian: bool) -> Stored:
         raise NotRepresentable(f"Zarr v3 of 2022 has no data type {data_type.name}") from error
 
 
-def _is_said_by(named: Any, stored: Stored) -> bool:
+def _is_named_by(named: Any, stored: Stored) -> bool:
     try:
         return _known(named, 0) == stored
     except (_Unknown, MetadataError):

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 
 from zarrfs.keys import Prefix
-from zarrfs.stores.anchor import Anchor, Nowhere
+from zarrfs.stores.anchor import AbsentFolder, Anchor
 from zarrfs.stores.folder.calls import Closing, lstat
 from zarrfs.stores.folder.names import Parts, generation_of, parts_of, path_of
 from zarrfs.stores.folder.presupposed import HeldFolder
@@ -37,9 +37,9 @@ class Anchors:
     def hold(self, parts: Parts) -> Anchor | None:
         """Return the anchor of a folder of this machine; None if it must not be opened."""
         try:
-            fd = self._opened(parts)
+            fd = self._open_fd(parts)
         except (FileNotFoundError, NotADirectoryError):
-            return Nowhere()
+            return AbsentFolder()
         if fd is None:
             return None
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -61,7 +61,7 @@ class Anchors:
             if held is None or self._is_called(held, parts):
                 return True
         try:
-            there = self._opened(parts)
+            there = self._open_fd(parts)
         except (FileNotFoundError, NotADirectoryError):
             return False
         if there is None:
@@ -85,14 +85,14 @@ class Anchors:
 
     def generation(self, number: int, name: str) -> Generation | None:
         """Return the generation of a file in the folder; None if absent."""
-        folder = self.opened(number)
+        folder = self.open_fd(number)
         if folder is None:
             return None
         with Closing(folder) as fd:
             found = lstat(fd, name)
         return None if found is None else generation_of(found)
 
-    def place(self, number: int) -> Parts | None:
+    def present_parts(self, number: int) -> Parts | None:
         """Return its present position below the root of the tree."""
         held = self._fds.get(number)
         if held is None:
@@ -110,7 +110,7 @@ class Anchors:
             if fd is not None:
                 os.close(fd)
 
-    def opened(self, number: int) -> int | None:
+    def open_fd(self, number: int) -> int | None:
         """Return another descriptor of the folder, which the caller closes."""
         with self._lock:
             held = self._fds.get(number)
@@ -121,7 +121,7 @@ class Anchors:
         for number in list(self._fds):
             self.let_go(number)
 
-    def _opened(self, parts: Parts) -> int | None:
+    def _open_fd(self, parts: Parts) -> int | None:
         """Return a descriptor; None if unknown. Raises `FileNotFoundError` and `NotADirectoryError`."""
         if not self.tree.local or self.tree.mounts.over(parts) is not None:
             # An open might wait for a server.
@@ -150,8 +150,8 @@ class FolderAnchor(HeldFolder):
         self._number = number
         self.tree = anchors.tree
 
-    def opened(self) -> int | None:
-        return self._anchors.opened(self._number)
+    def open_fd(self) -> int | None:
+        return self._anchors.open_fd(self._number)
 
     @property
     def holds(self) -> bool:
@@ -167,8 +167,8 @@ class FolderAnchor(HeldFolder):
     def is_erased(self) -> bool:
         return self._anchors.is_erased(self._number)
 
-    def place(self) -> Prefix | None:
-        parts = self._anchors.place(self._number)
+    def prefix(self) -> Prefix | None:
+        parts = self._anchors.present_parts(self._number)
         return Prefix("").child(path_of(parts)) if parts is not None else None
 
     def __del__(self) -> None:

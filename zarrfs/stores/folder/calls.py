@@ -94,13 +94,13 @@ def pread(fd: int, start: int, stop: int, parts: Parts, buffers: Buffers | None 
     else:
         # A file of zeros, in which holes need not be filled.
         target = buffers.buffer(stop - start)
-        place = start
-        while (place := next_data(fd, place)) < stop:
+        at = start
+        while (at := next_data(fd, at)) < stop:
             threads.go_on()
-            count = os.preadv(fd, [target[place - start : place - start + _PIECE_NBYTES]], place)
+            count = os.preadv(fd, [target[at - start : at - start + _PIECE_NBYTES]], at)
             if not count:
                 break
-            place += count
+            at += count
         if os.fstat(fd).st_size >= stop:
             return target
     raise StoreError(f"{path_of(parts)!r} was cut short while it was read", key=path_of(parts))

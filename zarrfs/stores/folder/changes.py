@@ -34,13 +34,13 @@ ChangeKind = Literal["set", "erase", "times", "unknown", "made", "unmade"]
 Found = dict[tuple[Parts, bool], ChangeKind]
 """Changes by name; True in the key for a folder."""
 
-EVERYTHING = Change(Prefix(""), "unknown", behind=True)
+EVERYTHING = Change(Prefix(""), "unknown", external=True)
 
 _SLICE_SECONDS = 0.005
 """Computing time after which reporting changes yields to other tasks."""
 _INLINE_NBYTES = 4 * 1024
 """Events understood inline: at most 128, at about 10 microseconds each."""
-_MOST_PENDING_NBYTES = 16 * 1024 * 1024
+_MOST_QUEUED_NBYTES = 16 * 1024 * 1024
 
 
 class Own:
@@ -82,7 +82,7 @@ class FolderChanges:
         self._tree = tree
         self._inline = inline
         self._watch: FolderWatch | None = None
-        self._pending: deque[bytes | Own] = deque()
+        self._queue: deque[bytes | Own] = deque()
         self._own: list[Own] = []
         self._awake = trio.Event()
 
@@ -102,10 +102,10 @@ class FolderChanges:
             raise
         finally:
             self._read()
-            self._pending.append(own)
+            self._queue.append(own)
             self._awake.set()
 
-    async def watch(self, told: OnChanges) -> None:
+    async def watch(self, on_changes: OnChanges) -> None:
         """Run `zarrfs.stores.base.Store.watch`."""
         if not self._tree.local:
             log.info("%s is not on a file system of this machine: changes by other programs are not watched", self._tree.path)
@@ -115,30 +115,30 @@ class FolderChanges:
             while True:
                 self._watch = await threads.io(FolderWatch, self._tree, abandon_on_cancel=True)
                 log.info("%s: watching %d folders for changes", self._tree.path, len(self._watch))
-                told([EVERYTHING] if again else [])
+                on_changes([EVERYTHING] if again else [])
                 try:
-                    await self._told_until_overflow(self._watch, told)
+                    await self._report_until_overflow(self._watch, on_changes)
                     # The kernel needs a while to remove thousands of watches. The next full report covers their events meanwhile.
                     await threads.io(self._watch.close)
                 finally:
                     self._end()
                 log.info("%s: event queue overflow, reporting everything as changed", self._tree.path)
                 # Now, and again when the new watches exist.
-                told([EVERYTHING])
+                on_changes([EVERYTHING])
                 again = True
         except Unwatchable as error:
             log.warning("%s: changes by other programs are not watched: %s", self._tree.path, error)
 
     # --- the stream ---------------------------------------------------------------------------------------------------------
 
-    async def _told_until_overflow(self, watch: FolderWatch, told: OnChanges) -> None:
+    async def _report_until_overflow(self, watch: FolderWatch, on_changes: OnChanges) -> None:
         unwatchable: Unwatchable | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_on, watch)
             try:
                 while True:
                     await self._awake.wait()
-                    await self._tell_pending(watch, told)
+                    await self._report_queued(watch, on_changes)
             except Overflow:
                 pass
             except Unwatchable as error:
@@ -147,23 +147,23 @@ class FolderChanges:
         if unwatchable is not None:
             raise unwatchable
 
-    async def _tell_pending(self, watch: FolderWatch, told: OnChanges) -> None:
+    async def _report_queued(self, watch: FolderWatch, on_changes: OnChanges) -> None:
         self._awake = trio.Event()
         watch.demand_local()
-        pending = list(self._pending)
-        self._pending.clear()
-        nbytes = sum(len(each) for each in pending if isinstance(each, bytes))
-        if nbytes > _MOST_PENDING_NBYTES:
+        queued = list(self._queue)
+        self._queue.clear()
+        nbytes = sum(len(each) for each in queued if isinstance(each, bytes))
+        if nbytes > _MOST_QUEUED_NBYTES:
             raise Overflow
-        few = list(_parsed(pending)) if nbytes <= _INLINE_NBYTES else None
+        few = list(_parsed(queued)) if nbytes <= _INLINE_NBYTES else None
         if few is None or any(isinstance(each, Event) and each.lists_folders for each in few):
-            every = few if few is not None else _parsed(pending)
+            every = few if few is not None else _parsed(queued)
             changes = await threads.io(self._understood, watch, every, abandon_on_cancel=True)
         else:
             changes = self._understood(watch, few)
         until = time.thread_time() + _SLICE_SECONDS
         for change in changes:
-            told((change,))
+            on_changes((change,))
             if time.thread_time() >= until:
                 await trio.lowlevel.checkpoint()
                 until = time.thread_time() + _SLICE_SECONDS
@@ -176,20 +176,20 @@ class FolderChanges:
 
     def _read(self) -> None:
         if self._watch is not None:
-            self._pending.extend(self._watch.read())
+            self._queue.extend(self._watch.read())
 
     def _end(self) -> None:
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
-        self._pending.clear()
+        self._queue.clear()
         self._own.clear()
 
     # --- event processing ---------------------------------------------------------------------------------------------------
 
-    def _understood(self, watch: FolderWatch, pending: Iterable[Event | Own]) -> list[Change]:
+    def _understood(self, watch: FolderWatch, events: Iterable[Event | Own]) -> list[Change]:
         found: Found = {}
-        for each in pending:
+        for each in events:
             if isinstance(each, Own):
                 self._judge(each, found)
             else:
@@ -238,8 +238,8 @@ class FolderChanges:
         return "" if stat is None else generation_of(stat)
 
 
-def _parsed(pending: Iterable[bytes | Own]) -> Iterator[Event | Own]:
-    for each in pending:
+def _parsed(queued: Iterable[bytes | Own]) -> Iterator[Event | Own]:
+    for each in queued:
         if isinstance(each, Own):
             yield each
         else:
@@ -247,17 +247,17 @@ def _parsed(pending: Iterable[bytes | Own]) -> Iterator[Event | Own]:
 
 
 def _add(found: Found, parts: Parts, is_folder: bool, kind: ChangeKind | Literal["moved"]) -> None:
-    place = parts, is_folder
+    entry = parts, is_folder
     if kind == "moved":
         kind = "set"
-    before = found.get(place, kind)
+    before = found.get(entry, kind)
     if is_folder and before != kind:
         kind = "unmade" if {before, kind} == {"made", "unmade"} else "unknown"
     elif before == "set" and kind == "times":
         kind = "set"
-    found[place] = kind
+    found[entry] = kind
 
 
 def _change(parts: Parts, is_folder: bool, kind: ChangeKind) -> Change:
-    place = "/".join(parts)
-    return Change(Prefix(place + "/") if is_folder else Key(place), kind, behind=True)
+    path = "/".join(parts)
+    return Change(Prefix(path + "/") if is_folder else Key(path), kind, external=True)

@@ -62,7 +62,7 @@ class RemoteMounts:
 
     def __init__(self, root: int | None) -> None:
         self._root = root
-        self._places: tuple[Parts, ...] = ()
+        self._mountpoints: tuple[Parts, ...] = ()
         self._read_at = float("inf")
         self._table = -1
         if root is not None:
@@ -85,7 +85,7 @@ class RemoteMounts:
         """Return the mountpoints, at most ``age`` seconds old."""
         with self._lock:
             self._read_if_older(age)
-            return self._places
+            return self._mountpoints
 
     def now(self, age: float = _STALE_SECONDS) -> tuple[Parts, ...]:
         """Return the present mountpoints, by names at most ``age`` seconds old."""
@@ -93,21 +93,25 @@ class RemoteMounts:
             if self._table >= 0 and self._changes.poll(0):
                 self._read()
             self._read_if_older(age)
-            return self._places
+            return self._mountpoints
 
     def over(self, parts: Parts) -> Parts | None:
         """Return the mountpoint on the way to a name, or at it."""
-        places = self.recent()
-        return next((place for place in places if parts[: len(place)] == place), None) if places else None
+        mountpoints = self.recent()
+        return (
+            next((mountpoint for mountpoint in mountpoints if parts[: len(mountpoint)] == mountpoint), None)
+            if mountpoints
+            else None
+        )
 
     def meet(self, parts: Parts) -> bool:
         """Return True if a mountpoint is on the way to a name, at it, or below it."""
-        return self.over(parts) is not None or any(place[: len(parts)] == parts for place in self._places)
+        return self.over(parts) is not None or any(mountpoint[: len(parts)] == parts for mountpoint in self._mountpoints)
 
     def names_in(self, parts: Parts) -> frozenset[str]:
         """Return the names of the present mountpoints directly in one folder."""
-        places = self.now()
-        return frozenset(place[-1] for place in places if place[:-1] == parts) if places else frozenset()
+        mountpoints = self.now()
+        return frozenset(mountpoint[-1] for mountpoint in mountpoints if mountpoint[:-1] == parts) if mountpoints else frozenset()
 
     def _read_if_older(self, age: float) -> None:
         if time.monotonic() - self._read_at > age:
@@ -117,7 +121,7 @@ class RemoteMounts:
         self._read_at = time.monotonic()
         with suppress(OSError):
             assert self._root is not None
-            self._places = tuple(parts for parts, is_local in _below(self._root) if not is_local)
+            self._mountpoints = tuple(parts for parts, is_local in _below(self._root) if not is_local)
 
 
 def _below(root: int) -> list[tuple[Parts, bool]]:

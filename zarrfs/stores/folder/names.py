@@ -16,22 +16,22 @@ TEMPORARY = re.compile(r"\.zarrfs-[0-9a-f]{32}\.partial")
 """Names of files being written: no key may have one, and none is listed."""
 
 
-def parts_of(place: str) -> Parts:
+def parts_of(key: str) -> Parts:
     """Return the parts of a key or prefix. Raises `KeyUnusable` or `KeyTooLong` if one cannot be a file name."""
-    if not place:
+    if not key:
         return ()
-    parts = tuple((place[:-1] if place[-1] == "/" else place).split("/"))
+    parts = tuple((key[:-1] if key[-1] == "/" else key).split("/"))
     for part in parts:
         if part in ("", ".", "..") or "\0" in part:
-            raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} cannot be a file name", key=place)
+            raise KeyUnusable(f"a folder cannot hold {key!r}: {part!r} cannot be a file name", key=key)
         try:
             nbytes = len(part) if part.isascii() else len(os.fsencode(part))
         except UnicodeEncodeError as error:
-            raise KeyUnusable(f"a folder cannot hold {place!r}: {part!r} is not text", key=place) from error
+            raise KeyUnusable(f"a folder cannot hold {key!r}: {part!r} is not text", key=key) from error
         if nbytes > NAME_MAX:
-            raise KeyTooLong(f"a folder cannot hold {place!r}: a name of {nbytes} bytes, where {NAME_MAX} are the most", key=place)
+            raise KeyTooLong(f"a folder cannot hold {key!r}: a name of {nbytes} bytes, where {NAME_MAX} are the most", key=key)
         if part[0] == "." and TEMPORARY.fullmatch(part):
-            raise KeyUnusable(f"{place!r}: names like {part!r} are reserved by the folder store", key=place)
+            raise KeyUnusable(f"{key!r}: names like {part!r} are reserved by the folder store", key=key)
     return parts
 
 

@@ -19,7 +19,7 @@ class HeldFolder(Anchor):
     tree: object
 
     @abc.abstractmethod
-    def opened(self) -> int | None:
+    def open_fd(self) -> int | None:
         """Return another descriptor of it, which the caller closes; None if it was released."""
 
     @property
@@ -38,7 +38,7 @@ def held_on_the_way(tree: object, parts: Parts) -> tuple[int, int] | None:
     wanted = parts_of(held.prefix)
     if parts[: len(wanted)] != wanted:
         return None
-    folder = held.anchor.opened()
+    folder = held.anchor.open_fd()
     return None if folder is None else (folder, len(wanted))
 
 

@@ -73,13 +73,13 @@ def rights_of(folder: int, name: str) -> Rights | None:
     try:
         stat = os.fstat(fd)
         # System calls on descriptors refuse one with O_PATH.
-        place = f"/proc/self/fd/{fd}"
+        path = f"/proc/self/fd/{fd}"
         try:
-            names = os.listxattr(place)
+            names = os.listxattr(path)
         except OSError:
             return Rights(stat)
-        acl = _parsed(_xattr(place, _ACCESS)) if _ACCESS in names else ()
-        labels = tuple((label, _xattr(place, label)) for label in _LABELS if label in names)
+        acl = _parsed(_xattr(path, _ACCESS)) if _ACCESS in names else ()
+        labels = tuple((label, _xattr(path, label)) for label in _LABELS if label in names)
         return Rights(stat, acl, labels)
     finally:
         os.close(fd)
@@ -234,9 +234,9 @@ def _umask() -> int:
         return next((int(line.split()[1], 8) for line in lines if line.startswith("Umask:")), 0o077)
 
 
-def _xattr(place: str, name: str) -> bytes:
+def _xattr(key: str, name: str) -> bytes:
     try:
-        return os.getxattr(place, name)
+        return os.getxattr(key, name)
     except OSError:
         return b""
 

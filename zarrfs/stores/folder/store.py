@@ -171,8 +171,8 @@ class FolderStore(Store):
         with translated("removing", prefix), self._changes.own(below=(parts,)):
             await self._change([parts], remove_tree, self._tree, parts)
 
-    async def sync(self, places: Iterable[Key | Prefix]) -> None:
-        synced = list(places)
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        synced = list(targets)
         if synced:
             self._demand_writable(synced[0])
             with translated("syncing", synced[0]):
@@ -305,17 +305,17 @@ class FolderStore(Store):
         parts = _parts_if_usable(prefix)
         return (self._spare_anchors if spare else self._anchors).hold(parts) if parts else None
 
-    def part_of(self, place: Key | Prefix) -> str:
-        """Return the mountpoint in the folder that ``place`` is below, if it may wait for a server while the folder does not."""
-        parts = _parts_if_usable(place) or ()
+    def part_of(self, target: Key | Prefix) -> str:
+        """Return the mountpoint in the folder that ``target`` is below, if it may wait for a server while the folder does not."""
+        parts = _parts_if_usable(target) or ()
         mount = self._tree.mounts.over(parts)
         return "" if mount is None or mount == parts else "/".join(mount)
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
-    async def watch(self, told: Callable[[Sequence[Change]], None]) -> None:
+    async def watch(self, on_changes: Callable[[Sequence[Change]], None]) -> None:
         """Report changes through inotify, if the library is installed and the file system is of this machine."""
-        await self._changes.watch(told)
+        await self._changes.watch(on_changes)
 
     # --- lifetime -----------------------------------------------------------------------------------------------------------
 
@@ -343,15 +343,15 @@ class FolderStore(Store):
             key, byte_range = key_ranges[0]
             alone = self._read_value(key, (byte_range,), if_generation, at_once)
             return [None if alone is None else alone[0]]
-        places: dict[Key, list[int]] = {}
-        for place, (key, _) in enumerate(key_ranges):
-            places.setdefault(key, []).append(place)
+        indices: dict[Key, list[int]] = {}
+        for index, (key, _) in enumerate(key_ranges):
+            indices.setdefault(key, []).append(index)
         buffers = Buffers()
         parts: list[Buffer | None] = [None] * len(key_ranges)
-        for key, wanted in places.items():
-            found = self._read_value(key, [key_ranges[place][1] for place in wanted], if_generation, at_once, buffers)
-            for place, value in zip(wanted, found or (), strict=found is not None):
-                parts[place] = value
+        for key, wanted in indices.items():
+            found = self._read_value(key, [key_ranges[index][1] for index in wanted], if_generation, at_once, buffers)
+            for index, value in zip(wanted, found or (), strict=found is not None):
+                parts[index] = value
         return parts
 
     def _read_value(
@@ -400,36 +400,36 @@ class FolderStore(Store):
         found = self._tree.stat(old)
         return self._tree.rename(old, new), "" if found is None else generation_of(found)
 
-    def _sync(self, places: Sequence[Key | Prefix]) -> None:
-        values = [parts_of(place) for place in places if not isinstance(place, Prefix)]
-        self._tree.sync(values, [parts_of(place) for place in places if isinstance(place, Prefix)])
+    def _sync(self, targets: Sequence[Key | Prefix]) -> None:
+        values = [parts_of(target) for target in targets if not isinstance(target, Prefix)]
+        self._tree.sync(values, [parts_of(target) for target in targets if isinstance(target, Prefix)])
 
-    async def _wait(self, places: Iterable[Key | Prefix], function: Callable[..., T], *args: object) -> T:
-        """Run ``function``, which concerns ``places``, in a thread."""
+    async def _wait(self, targets: Iterable[Key | Prefix], function: Callable[..., T], *args: object) -> T:
+        """Run ``function``, which concerns ``targets``, in a thread."""
         mounts = self._tree.mounts
-        apart = bool(mounts.now()) and any(mounts.over(_parts_if_usable(place) or ()) for place in places)
+        apart = bool(mounts.now()) and any(mounts.over(_parts_if_usable(target) or ()) for target in targets)
         return await threads.io(function, *args, abandon_on_cancel=True, apart=apart)
 
-    async def _change(self, places: Iterable[Parts], function: Callable[..., T], *args: object) -> T:
-        """Run ``function``, which changes ``places`` and all below them, in a thread."""
+    async def _change(self, paths: Iterable[Parts], function: Callable[..., T], *args: object) -> T:
+        """Run ``function``, which changes ``paths`` and all below them, in a thread."""
         # Also beside a mount that may hang: a renamed folder may have moved it there.
         hangs = not self._tree.local or bool(self._tree.mounts.now())
-        apart = hangs and any(self._tree.mounts.meet(parts) for parts in places)
+        apart = hangs and any(self._tree.mounts.meet(parts) for parts in paths)
         return await threads.io(function, *args, abandon_on_cancel=hangs, apart=apart)
 
-    def _parts_to_write(self, place: Key | Prefix) -> Parts:
-        self._demand_writable(place)
-        return parts_of(place)
+    def _parts_to_write(self, target: Key | Prefix) -> Parts:
+        self._demand_writable(target)
+        return parts_of(target)
 
 
 def _key_stat(found: os.stat_result) -> KeyStat:
     return KeyStat(found.st_size, found.st_mtime_ns, generation_of(found))
 
 
-def _parts_if_usable(place: Key | Prefix) -> Parts | None:
+def _parts_if_usable(target: Key | Prefix) -> Parts | None:
     """Return the parts; None if no file can have this name, so that it is absent."""
     try:
-        return parts_of(place)
+        return parts_of(target)
     except KeyUnusable:
         return None
 

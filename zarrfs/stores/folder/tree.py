@@ -189,28 +189,28 @@ class FolderTree:
 
         ``buffers``: receives parts that the caller holds together with others. Raises `GenerationMismatch`, and `StoreError` if the
         file is truncated meanwhile."""
-        opened = self._open_value(parts)
-        if opened is None:
+        value_fd = self._open_value(parts)
+        if value_fd is None:
             self._demand_no_link(parts)
             return None
         try:
-            stat = os.fstat(opened)
+            stat = os.fstat(value_fd)
             if not st.S_ISREG(stat.st_mode):
                 return None
             if if_generation is not None and generation_of(stat) != if_generation:
                 raise changed(parts)
             spans = [byte_range.resolve(stat.st_size) for byte_range in ranges]
             shared = buffers or Buffers()
-            return [pread(opened, start, stop, parts, shared) for start, stop in spans], stat
+            return [pread(value_fd, start, stop, parts, shared) for start, stop in spans], stat
         finally:
-            os.close(opened)
+            os.close(value_fd)
 
     def data_from(self, parts: Parts, offset: int) -> int:
         """Return the result of `Store.data_from`."""
-        opened = self._open_value(parts)
-        if opened is None:
+        value_fd = self._open_value(parts)
+        if value_fd is None:
             return offset
-        with Closing(opened) as fd:
+        with Closing(value_fd) as fd:
             return next_data(fd, offset)
 
     def _open_value(self, parts: Parts) -> int | None:

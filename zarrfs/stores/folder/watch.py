@@ -132,8 +132,8 @@ class FolderWatch:
 
     def demand_local(self) -> None:
         """Raise `Unwatchable` if a file system is mounted in the tree that inotify does not cover, or that may hang."""
-        if places := self._tree.mounts.now():
-            raise Unwatchable(f"{path_of(places[0])!r} is on another file system")
+        if mountpoints := self._tree.mounts.now():
+            raise Unwatchable(f"{path_of(mountpoints[0])!r} is on another file system")
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `read` has events."""
@@ -185,7 +185,7 @@ class FolderWatch:
                 if there is not None:
                     there.above = None
                     self._displaced[wd, name] = there
-                self._place(arrived, folder, name)
+                self._put(arrived, folder, name)
                 yield Seen((*folder.parts, name), True, "moved")
             else:
                 # A mount that moves with a renamed folder does not change the mount table.
@@ -195,7 +195,7 @@ class FolderWatch:
                 yield Seen((*folder.parts, name), True, "set")
         elif mask & _CREATE:
             yield Seen((*folder.parts, name), True, "made")
-            yield from self._add(folder, name, telling=True)
+            yield from self._add(folder, name, reporting=True)
 
     def drop_leaving(self) -> None:
         """Drop the watches of folders that left the tree, since no more events are expected for now."""
@@ -227,11 +227,11 @@ class FolderWatch:
         self._displaced.clear()
 
     def _add_quietly(self, above: _Folder | None, name: str) -> None:
-        for _ in self._add(above, name, telling=False):
+        for _ in self._add(above, name, reporting=False):
             pass
 
-    def _add(self, above: _Folder | None, name: str, *, telling: bool) -> Iterator[Seen]:
-        """Watch a folder and all below it; if ``telling``, yield what was found there."""
+    def _add(self, above: _Folder | None, name: str, *, reporting: bool) -> Iterator[Seen]:
+        """Watch a folder and all below it; if ``reporting``, yield what was found there."""
         pending: list[tuple[_Folder | None, str]] = [(above, name)]
         while pending:
             above, name = pending.pop()
@@ -246,21 +246,21 @@ class FolderWatch:
                 raise Unwatchable(f"{'/'.join(parts)!r}: {error.strerror}") from error
             try:
                 folder = self._watched(fd, above, name)
-                for found, is_folder in _names(fd, folders_only=not telling):
+                for found, is_folder in _names(fd, folders_only=not reporting):
                     if is_folder:
                         pending.append((folder, found))
-                    if telling:
+                    if reporting:
                         yield Seen((*parts, found), is_folder, "made" if is_folder else "set")
             finally:
                 os.close(fd)
 
     def _watched(self, fd: int, above: _Folder | None, name: str) -> _Folder:
-        place = "/".join((*above.parts, name)) if above is not None else self._tree.path
+        path = "/".join((*above.parts, name)) if above is not None else self._tree.path
         device = os.fstat(fd).st_dev
         if above is None:
             self._device = device
         elif device != self._device and not is_local(fd):
-            raise Unwatchable(f"{place!r} is on another file system")
+            raise Unwatchable(f"{path!r} is on another file system")
         if len(self._folders) >= MAX_FOLDERS:
             raise Unwatchable(f"there are more than {MAX_FOLDERS} folders")
         try:
@@ -268,16 +268,16 @@ class FolderWatch:
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise Unwatchable("the user has no inotify watches left (sysctl fs.inotify.max_user_watches)") from error
-            raise Unwatchable(f"{place!r}: {error.strerror}") from error
+            raise Unwatchable(f"{path!r}: {error.strerror}") from error
         # The kernel has one number per folder: it may be known under another name, whose rename is the next event.
         folder = self._folders.get(wd) or self._folders.setdefault(wd, _Folder(name, wd))
         if above is not None:
             if above is folder or _lies_below(above, folder):
-                raise Unwatchable(f"{place!r} is a folder that it lies in itself (a bind mount)")
-            self._place(folder, above, name)
+                raise Unwatchable(f"{path!r} is a folder that it lies in itself (a bind mount)")
+            self._put(folder, above, name)
         return folder
 
-    def _place(self, folder: _Folder, above: _Folder, name: str) -> None:
+    def _put(self, folder: _Folder, above: _Folder, name: str) -> None:
         if folder.above is not None and folder.above.below.get(folder.name) is folder:
             del folder.above.below[folder.name]
         there = above.below.get(name)

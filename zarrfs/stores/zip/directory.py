@@ -114,26 +114,26 @@ def find_end(file: ArchiveFile) -> End | None:
     """Return the content of the end of central directory; None if none fits the file."""
     tail_start = max(0, file.size - _END.size - _FULL16)
     tail = file.read(tail_start, file.size, file.path)
-    place = tail.rfind(_END_MAGIC)
-    while place != -1:
+    at = tail.rfind(_END_MAGIC)
+    while at != -1:
         # The last one whose comment ends within the file: a comment may contain the magic number too.
-        if place + _END.size <= len(tail):
-            _, disk, _, _, _, nbytes, offset, comment = _END.unpack_from(tail, place)
-            if place + _END.size + comment <= len(tail):
-                end = _checked(file, tail_start + place, nbytes, offset, disk)
+        if at + _END.size <= len(tail):
+            _, disk, _, _, _, nbytes, offset, comment = _END.unpack_from(tail, at)
+            if at + _END.size + comment <= len(tail):
+                end = _checked(file, tail_start + at, nbytes, offset, disk)
                 if end is not None:
                     return end
-        place = tail.rfind(_END_MAGIC, 0, place)
+        at = tail.rfind(_END_MAGIC, 0, at)
     return None
 
 
-def _checked(file: ArchiveFile, place: int, nbytes: int, offset: int, disk: int) -> End | None:
-    """Return the directory that the record at ``place`` refers to; None if there is none."""
-    last = place
-    if place >= _END64_LOCATOR.size:
-        magic, _, offset64, _ = _END64_LOCATOR.unpack(file.read(place - _END64_LOCATOR.size, place, file.path))
-        for start in (offset64, place - _END64_LOCATOR.size - _END64.size) if magic == b"PK\6\7" else ():
-            if 0 <= start <= place - _END64_LOCATOR.size - _END64.size:
+def _checked(file: ArchiveFile, at: int, nbytes: int, offset: int, disk: int) -> End | None:
+    """Return the directory that the record at ``at`` refers to; None if there is none."""
+    last = at
+    if at >= _END64_LOCATOR.size:
+        magic, _, offset64, _ = _END64_LOCATOR.unpack(file.read(at - _END64_LOCATOR.size, at, file.path))
+        for start in (offset64, at - _END64_LOCATOR.size - _END64.size) if magic == b"PK\6\7" else ():
+            if 0 <= start <= at - _END64_LOCATOR.size - _END64.size:
                 record = _END64.unpack(file.read(start, start + _END64.size, file.path))
                 if record[0] == b"PK\6\6":
                     last, disk, nbytes, offset = start, record[4], record[8], record[9]

@@ -29,15 +29,15 @@ class InnerFile(ArchiveFile):
         self._start = reader.start_of(name, member, key)
         self._decoded = None if member.method == STORED else memoryview(reader.read(name, member, [WHOLE], key)[0])
 
-    def read(self, start: int, stop: int, place: str) -> bytes:
-        return bytes(self.read_value(start, stop, place))
+    def read(self, start: int, stop: int, key: str) -> bytes:
+        return bytes(self.read_value(start, stop, key))
 
-    def read_value(self, start: int, stop: int, place: str) -> Buffer:
+    def read_value(self, start: int, stop: int, key: str) -> Buffer:
         if not 0 <= start <= stop <= self.size:
-            raise StoreError(f"reading {place!r}: it lies outside of {self.path}, which is damaged", key=place)
+            raise StoreError(f"reading {key!r}: it lies outside of {self.path}, which is damaged", key=key)
         if self._decoded is not None:
             return self._decoded[start:stop]
-        return self._outer.read_value(self._start + start, self._start + stop, place)
+        return self._outer.read_value(self._start + start, self._start + stop, key)
 
-    def check(self, place: str) -> None:
-        self._outer.check(place)
+    def check(self, key: str) -> None:
+        self._outer.check(key)

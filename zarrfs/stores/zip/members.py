@@ -142,16 +142,16 @@ class MemberReader:
 
     def _forget_heavy(self) -> None:
         with self._table:
-            for place in [place for place, stream in self._streams.items() if stream.heavy]:
-                del self._streams[place]
+            for key in [key for key, stream in self._streams.items() if stream.heavy]:
+                del self._streams[key]
 
     def _taken(self, member: Member, first: int) -> _Stream | None:
         """Return the decoder of this value nearest before ``first``; a copy of it, if possible, where other readers may need it."""
         with self._table:
-            places = [at for offset, at in self._streams if offset == member.offset and at <= first]
-            if not places:
+            offsets = [at for offset, at in self._streams if offset == member.offset and at <= first]
+            if not offsets:
                 return None
-            stream = self._streams.pop((member.offset, max(places)))
+            stream = self._streams.pop((member.offset, max(offsets)))
             if stream.at < first and (copy := stream.copied()) is not None:
                 self._streams[member.offset, stream.at] = stream
                 return copy
@@ -165,7 +165,7 @@ class _Stream:
         self._file, self._member, self._key = file, member, key
         self._next, self._stop = start, start + member.stored
         self._decoder = self._make_decoder()
-        self._pending = b""
+        self._unconsumed = b""
         self._crc = 0
         self.heavy = member.method == LZMA and member.size > _SMALL_WINDOW_NBYTES
         self.at = 0
@@ -179,10 +179,10 @@ class _Stream:
         other._decoder = copy()
         return other
 
-    def skip_to(self, place: int) -> None:
-        while self.at < place:
+    def skip_to(self, offset: int) -> None:
+        while self.at < offset:
             threads.go_on()
-            self._piece(min(_PIECE, place - self.at))
+            self._piece(min(_PIECE, offset - self.at))
 
     def read(self, nbytes: int) -> Buffer:
         """Return the next ``nbytes``. Allocation grows with the bytes decoded."""
@@ -220,7 +220,7 @@ class _Stream:
 
     def _end(self) -> None:
         """Verify that the value ends here, with the right CRC."""
-        while not self._decoder.eof and (self._pending or self._next < self._stop):
+        while not self._decoder.eof and (self._unconsumed or self._next < self._stop):
             if self._decode(1):
                 raise StoreError(
                     f"reading {self._key!r}: it is longer than the {self._member.size} bytes it should be", key=self._key
@@ -228,15 +228,15 @@ class _Stream:
         _check_crc(self._crc, self._member, self._key)
 
     def _decode(self, most: int) -> bytes:
-        if not self._pending and self._next < self._stop and _wants_more(self._decoder):
-            self._pending = self._file.read(self._next, min(self._stop, self._next + _PIECE), self._key)
-            self._next += len(self._pending)
+        if not self._unconsumed and self._next < self._stop and _wants_more(self._decoder):
+            self._unconsumed = self._file.read(self._next, min(self._stop, self._next + _PIECE), self._key)
+            self._next += len(self._unconsumed)
             exhausted = False
         else:
-            exhausted = not self._pending
-        piece = self._decoder.decompress(self._pending, most)
+            exhausted = not self._unconsumed
+        piece = self._decoder.decompress(self._unconsumed, most)
         # The decoders of zlib return unused input; the others keep it.
-        self._pending = getattr(self._decoder, "unconsumed_tail", b"")
+        self._unconsumed = getattr(self._decoder, "unconsumed_tail", b"")
         if not piece and exhausted and not self._decoder.eof and _wants_more(self._decoder):
             raise StoreError(f"reading {self._key!r}: its compressed bytes are cut short", key=self._key)
         return piece

@@ -123,8 +123,8 @@ class _OpenArrays:
         metadata, _ = self._layout.arrays[extent.path]
         array = self._open.get(extent.path)
         if array is None:
-            opened = await self._opened(extent.path, metadata)
-            array = self._open.setdefault(extent.path, opened)
+            open_array = await self._array_at(extent.path, metadata)
+            array = self._open.setdefault(extent.path, open_array)
         self._open.move_to_end(extent.path)
         with _reading(array):
             await self._close_unused()
@@ -137,20 +137,20 @@ class _OpenArrays:
             skipped = start - first * extent.dtype.itemsize
             return converted.view(np.uint8).data[skipped : skipped + nbytes]
 
-    async def _opened(self, path: NodePath, metadata: ArrayMetadata) -> _Array:
-        _, place = self._layout.arrays[path]
+    async def _array_at(self, path: NodePath, metadata: ArrayMetadata) -> _Array:
+        _, bound = self._layout.arrays[path]
         live = self._lives.get(path)
-        (live if live is not None else place).check()
-        now = live.path if live is not None else place.path
-        opened = await self._hierarchy.array(now)
+        (live if live is not None else bound).check()
+        now = live.path if live is not None else bound.path
+        open_array = await self._hierarchy.array(now)
         if (
-            opened is None
-            or (live is not None and opened.live is not live)
-            or (opened.array.metadata.shape, opened.array.metadata.data_type) != (metadata.shape, metadata.data_type)
+            open_array is None
+            or (live is not None and open_array.live is not live)
+            or (open_array.array.metadata.shape, open_array.array.metadata.data_type) != (metadata.shape, metadata.data_type)
         ):
             raise StaleEntry(f"{now} is gone, or was replaced or resized: open the file again", key=now)
-        self._lives[path] = opened.live
-        return _Array(OpenElements(self._hierarchy, opened))
+        self._lives[path] = open_array.live
+        return _Array(OpenElements(self._hierarchy, open_array))
 
     async def _close_unused(self) -> None:
         if (surplus := len(self._open) - MOST_OPEN) > 0:

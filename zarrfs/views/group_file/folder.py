@@ -76,15 +76,15 @@ class GroupFolder(Directory):
     def __init__(self, mounted: MountedFormat, path: NodePath) -> None:
         self._mounted = mounted
         self._context = mounted.context
-        self._place = mounted.context.hierarchy.live.places.at(path)
+        self._bound = mounted.context.hierarchy.live.bound_paths.at(path)
 
     @property
     def is_outdated(self) -> bool:
-        return self._place.why_gone is not None
+        return self._bound.why_gone is not None
 
     async def attributes(self) -> Attributes:
-        self._place.check()
-        mtime_ns = await self._context.folder_mtime_ns(self._place.path) or self._context.mounted_ns
+        self._bound.check()
+        mtime_ns = await self._context.folder_mtime_ns(self._bound.path) or self._context.mounted_ns
         return Attributes(True, mtime_ns=mtime_ns, writable=False)
 
     async def lookup(self, name: str) -> Node:
@@ -94,11 +94,11 @@ class GroupFolder(Directory):
         return self._files.entries()
 
     async def extended_attributes(self) -> ExtendedAttributes | None:
-        self._place.check()
-        node = await self._context.hierarchy.node(self._place.path)
+        self._bound.check()
+        node = await self._context.hierarchy.node(self._bound.path)
         return None if node is None else self._context.node_attributes.of(node)
 
     @property
     def _files(self) -> GroupFiles:
-        self._place.check()
-        return GroupFiles(self._mounted, self._place.path)
+        self._bound.check()
+        return GroupFiles(self._mounted, self._bound.path)

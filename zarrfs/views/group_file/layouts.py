@@ -14,7 +14,7 @@ from zarrfs.arrays.flight import Flight
 from zarrfs.containers.base import MAX_NBYTES, FileLayout, GroupContainer, Literal
 from zarrfs.errors import NotRepresentable
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.places import Place
+from zarrfs.hierarchy.places import BoundPath
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, UnsupportedNode
@@ -33,14 +33,14 @@ class GroupLayout:
     ``arrays``: the arrays with elements in the file, by their paths at that time, each with its place.
     """
 
-    def __init__(self, layout: FileLayout, arrays: Mapping[NodePath, tuple[ArrayMetadata, Place]]) -> None:
+    def __init__(self, layout: FileLayout, arrays: Mapping[NodePath, tuple[ArrayMetadata, BoundPath]]) -> None:
         self.layout = layout
         self.arrays = arrays
 
     @property
     def is_outdated(self) -> bool:
         """True if an array is known to be gone, even if an equal one has its path."""
-        return any(place.why_gone is not None for _, place in self.arrays.values())
+        return any(bound.why_gone is not None for _, bound in self.arrays.values())
 
     @property
     def held_nbytes(self) -> int:
@@ -185,9 +185,9 @@ class GroupLayouts:
         if layout.size > MAX_NBYTES:
             raise NotRepresentable(f"a file of {layout.size} bytes exceeds the maximum file size ({MAX_NBYTES})", key=path)
         of_elements = {extent.path for extent in layout.extents if not isinstance(extent, Literal)}
-        places = self._hierarchy.live.places
+        bound_paths = self._hierarchy.live.bound_paths
         arrays = {
-            node.path: (node.metadata, places.at(node.path))
+            node.path: (node.metadata, bound_paths.at(node.path))
             for node in nodes
             if isinstance(node, ArrayNode) and node.path in of_elements
         }

@@ -32,7 +32,7 @@ class GroupFileView(View):
         return GroupFolder(self.mounted, ROOT)
 
     def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
-        above = path_of(change.place if isinstance(change.place, Prefix) else change.place.parent)
+        above = path_of(change.target if isinstance(change.target, Prefix) else change.target.parent)
         if above is not None:
             # Chunks of an array that is not open are among no ``nodes``.
             for path in (above, *above.ancestors()):
@@ -51,11 +51,11 @@ class GroupFileView(View):
             if gone and node.path != ROOT:
                 yield Affected(self._folder(node.path), gone=True)
 
-    def lost(self, place: Prefix) -> Iterable[NamedEntry]:
-        return self.names_of(place)
+    def lost(self, prefix: Prefix) -> Iterable[NamedEntry]:
+        return self.names_of(prefix)
 
-    def names_of(self, place: Prefix) -> Iterator[NamedEntry]:
-        if (path := path_of(place)) is not None:
+    def names_of(self, prefix: Prefix) -> Iterator[NamedEntry]:
+        if (path := path_of(prefix)) is not None:
             yield from ((file, False) for file in self._files(path))
             yield self._folder(path), True
 

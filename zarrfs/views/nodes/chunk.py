@@ -45,57 +45,57 @@ _IN_FILE_NBYTES = 1024 * 1024
 class ChunkFile(NodeContent):
     """Chunk ``coords`` of an array; ``path`` is the present path of an array renamed since it was opened."""
 
-    def __init__(self, form: ViewFormat, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
+    def __init__(self, form: ViewFormat, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
         self._form = form
         self._context = form.context
-        self._opened = opened
-        self.held_nbytes = opened.held_nbytes
+        self._open_array = open_array
+        self.held_nbytes = open_array.held_nbytes
         self._coords = coords
-        self._be_at(path if path is not None else opened.array.path)
+        self._be_at(path if path is not None else open_array.array.path)
 
     @property
     def is_outdated(self) -> bool:
-        return self._opened.live.why_gone is not None
+        return self._open_array.live.why_gone is not None
 
-    async def opened_to_write(self) -> None:
-        await self._context.hierarchy.live.opened_to_write(self._opened.live)
+    async def open_to_write(self) -> None:
+        await self._context.hierarchy.live.open_to_write(self._open_array.live)
 
     def follow(self) -> None:
-        if self._opened.live.path != self.path:
-            self._be_at(self._opened.live.path)
+        if self._open_array.live.path != self.path:
+            self._be_at(self._open_array.live.path)
 
     def _be_at(self, path: NodePath) -> None:
         self.path = path
-        self.ident = self._form.ident(path, self._form.keys(self._opened.array.node).encode(self._coords))
+        self.ident = self._form.ident(path, self._form.keys(self._open_array.array.node).encode(self._coords))
 
     async def erase(self) -> None:
         await (await self._current()).array.chunks.update({self._coords: None})
 
     async def sync(self) -> None:
-        chunks = self._opened.array.chunks
+        chunks = self._open_array.array.chunks
         await chunks.publish([self._coords])
         await self._context.store.sync(chunks.keys(self._coords))
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        chunks = self._opened.array.chunks
+        chunks = self._open_array.array.chunks
         try:
             await chunks.set_times(self._coords, mtime_ns)
         except StoreUnsupported:
             stat = await chunks.stat(self._coords)
             if stat is not None:
-                size = await self._form.chunk_size(self._opened, self._coords, stat.size)
+                size = await self._form.chunk_size(self._open_array, self._coords, stat.size)
                 self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=stat.mtime_ns)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         # A later array in the place of this one is another array.
-        self._context.hierarchy.live.hold(self._opened.live)
+        self._context.hierarchy.live.hold(self._open_array.live)
         return await super().stage(room, empty=empty)
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
         # The generation of a chunk in a shard is that of all chunks in it.
-        if self._opened.array.metadata.shards:
+        if self._open_array.array.metadata.shards:
             return await self.stage(room, empty=False)
-        return await self.stage_of(room, seen, anew)
+        return await self.stage_of(room, seen, new_nbytes)
 
     @property
     @abc.abstractmethod
@@ -104,17 +104,17 @@ class ChunkFile(NodeContent):
 
     async def _current(self) -> OpenArray:
         """Return the array as it is now. If its shape has changed but this chunk has not, the file is still valid."""
-        before = self._opened
+        before = self._open_array
         if not await self._context.hierarchy.is_current(before):
             now = await self._context.hierarchy.array(before.live.path)
             was = self._form_of_bytes
             if now is not None and now.array.has(self._coords):
-                self._opened = now
+                self._open_array = now
                 if self._form_of_bytes == was:
                     return now
-                self._opened = before
+                self._open_array = before
             raise StaleEntry(f"the metadata of {self.path} was changed concurrently: open the chunk again", key=self.ident)
-        return self._opened
+        return self._open_array
 
 
 class DecodedChunk(ChunkFile):
@@ -123,53 +123,59 @@ class DecodedChunk(ChunkFile):
     Elements without a fixed size have their plain encoding (`Array.plain`), whose size is known after the decoding.
     """
 
-    def __init__(self, form: ViewFormat, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
-        super().__init__(form, opened, coords, path)
+    def __init__(self, form: ViewFormat, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
+        super().__init__(form, open_array, coords, path)
         self._room = form.context.staging.room.kept
-        self._is_variable = opened.array.plain is not None
-        self._nbytes = opened.array.metadata.chunk_nbytes(coords)
+        self._is_variable = open_array.array.plain is not None
+        self._nbytes = open_array.array.metadata.chunk_nbytes(coords)
         self._was_given = False
         self.fixed_size = None if self._is_variable else self._nbytes
         # Elements without a fixed size are replaced together.
         self.merged = not self._is_variable
 
     async def snapshot(self) -> Snapshot | None:
-        opened = self._opened
+        open_array = self._open_array
         if self._is_variable:
             return await self._decoded_snapshot()
-        stat = await opened.array.chunks.stat(self._coords)
-        if stat is None and not self._form.fills(opened.array.node):
+        stat = await open_array.array.chunks.stat(self._coords)
+        if stat is None and not self._form.fills(open_array.array.node):
             return None
         stored_ns = stat.mtime_ns if stat is not None else None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stored_ns)
         generation = stat.generation if stat is not None else None
-        allocated = None if stat is not None else (await missing_size(opened.array, self._coords))[1]
-        return _DecodedSnapshot(opened, self._coords, self._nbytes, mtime_ns, generation, self._room, allocated=allocated)
+        allocated = None if stat is not None else (await missing_size(open_array.array, self._coords))[1]
+        return _DecodedSnapshot(open_array, self._coords, self._nbytes, mtime_ns, generation, self._room, allocated=allocated)
 
-    async def opened(self) -> Snapshot | None:
+    async def open_snapshot(self) -> Snapshot | None:
         # A second open finds the chunk in the kernel's pages.
         if not self._was_given:
-            return await self.opened_to_change()
+            return await self.open_to_change()
         return await self.snapshot()
 
-    async def opened_to_change(self) -> Snapshot | None:
+    async def open_to_change(self) -> Snapshot | None:
         if not self._is_variable and self._nbytes <= _AT_ONCE_NBYTES:
             self._was_given = True
-            found = await self._opened.array.stored_chunk(self._coords)
+            found = await self._open_array.array.stored_chunk(self._coords)
             if found is not None:
                 data, stat = found
                 mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stat.mtime_ns)
                 return _DecodedSnapshot(
-                    self._opened, self._coords, self._nbytes, mtime_ns, stat.generation, self._room, stored=kept(data, self._room)
+                    self._open_array,
+                    self._coords,
+                    self._nbytes,
+                    mtime_ns,
+                    stat.generation,
+                    self._room,
+                    stored=kept(data, self._room),
                 )
         return await self.snapshot()
 
     async def load(self) -> Buffer | None:
-        opened = await self._current()
+        open_array = await self._current()
         # Decoded again: an earlier result may be of another value than the one whose part is changed.
-        elements, _ = await _decoded(opened, self._coords)
-        if elements is None and self._form.fills(opened.array.node):
-            elements = await opened.array.filled(self._coords)
+        elements, _ = await _decoded(open_array, self._coords)
+        if elements is None and self._form.fills(open_array.array.node):
+            elements = await open_array.array.filled(self._coords)
         return None if elements is None else _as_bytes(elements)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
@@ -180,12 +186,12 @@ class DecodedChunk(ChunkFile):
             data = await self.load()
             if data is None:
                 # Another program has erased it since it was opened.
-                data = _as_bytes(await self._opened.array.filled(self._coords))
+                data = _as_bytes(await self._open_array.array.filled(self._coords))
         return self._stage(room, data)
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
         if self._is_variable or not isinstance(seen, _DecodedSnapshot):
-            return await super().stage_over(room, seen, anew)
+            return await super().stage_over(room, seen, new_nbytes)
         await self._current()
         if (data := await seen.at_hand()) is None:
             return await self.stage(room, empty=False)
@@ -193,8 +199,8 @@ class DecodedChunk(ChunkFile):
         return self._stage(room, data)
 
     def _stage(self, room: StagingRoom, data: Buffer | None) -> ChunkStage:
-        self._context.hierarchy.live.hold(self._opened.live)
-        itemsize = self._opened.array.metadata.data_type.itemsize
+        self._context.hierarchy.live.hold(self._open_array.live)
+        itemsize = self._open_array.array.metadata.data_type.itemsize
         return ChunkStage(room, data, self._publish_elements, nbytes=self._nbytes, itemsize=itemsize)
 
     def check_write(self, offset: int, size: int) -> None:
@@ -206,15 +212,15 @@ class DecodedChunk(ChunkFile):
         super().check_write(offset, size)
 
     async def publish(self, data: Buffer) -> None:
-        opened = await self._current()
+        open_array = await self._current()
         if self._is_variable:
             try:
-                await opened.array.write_chunk(self._coords, data)
+                await open_array.array.write_chunk(self._coords, data)
             except (ChunkDecodeError, ChunkEncodeError) as error:
                 raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
             return
         self._check_size(data)
-        await opened.array.write_chunk(self._coords, data)
+        await open_array.array.write_chunk(self._coords, data)
 
     async def _publish_elements(self, data: Buffer, changed: Mask | None = None) -> None:
         """Run `publish`; with ``changed`` store only those elements, of all of the chunk in C order."""
@@ -237,20 +243,20 @@ class DecodedChunk(ChunkFile):
 
     @property
     def _form_of_bytes(self) -> tuple[Any, ...]:
-        metadata = self._opened.array.metadata
+        metadata = self._open_array.array.metadata
         return metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type, metadata.fill_value
 
     async def _decoded_snapshot(self) -> Snapshot | None:
-        elements, stat = await _decoded(self._opened, self._coords)
-        if elements is None and self._form.fills(self._opened.array.node):
-            elements = await self._opened.array.filled(self._coords)
+        elements, stat = await _decoded(self._open_array, self._coords)
+        if elements is None and self._form.fills(self._open_array.array.node):
+            elements = await self._open_array.array.filled(self._coords)
         if elements is None:
             return None
         data = _as_bytes(elements)
         stored_ns = stat.mtime_ns if stat is not None else None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=len(data), stored_ns=stored_ns)
         return _DecodedSnapshot(
-            self._opened,
+            self._open_array,
             self._coords,
             len(data),
             mtime_ns,
@@ -266,12 +272,12 @@ class EncodedChunk(ChunkFile):
     verbatim = True
 
     async def snapshot(self) -> Snapshot | None:
-        chunks = self._opened.array.chunks
+        chunks = self._open_array.array.chunks
         stat = await chunks.stat(self._coords)
         if stat is None:
             return None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
-        return _EncodedSnapshot(self._opened, self._coords, stat, mtime_ns, self._context.staging.room.kept)
+        return _EncodedSnapshot(self._open_array, self._coords, stat, mtime_ns, self._context.staging.room.kept)
 
     async def load(self) -> Buffer | None:
         array = (await self._current()).array
@@ -282,29 +288,29 @@ class EncodedChunk(ChunkFile):
         return data
 
     def check_write(self, offset: int, size: int) -> None:
-        array = self._opened.array
+        array = self._open_array.array
         # Refused before bytes are staged that no chunk can have.
         limit = array.chain.encoded_limit(array.metadata.chunk_grid.chunk_shape(self._coords))
         if offset + size > limit:
             raise FileTooLarge(f"{self.ident}: exceeds the maximum of {limit} bytes of a chunk of this array", key=self.ident)
 
     async def publish(self, data: Buffer) -> None:
-        opened = await self._current()
+        open_array = await self._current()
         try:
-            await opened.array.write_encoded(self._coords, data)
+            await open_array.array.write_encoded(self._coords, data)
         except ChunkDecodeError as error:
             raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
 
     @property
     def _form_of_bytes(self) -> tuple[Any, ...]:
-        metadata = self._opened.array.metadata
+        metadata = self._open_array.array.metadata
         return metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type, metadata.codecs
 
 
 class _DecodedSnapshot(Snapshot):
     def __init__(
         self,
-        opened: OpenArray,
+        open_array: OpenArray,
         coords: Coords,
         nbytes: int,
         mtime_ns: int | None,
@@ -315,7 +321,7 @@ class _DecodedSnapshot(Snapshot):
         data: Kept | None = None,
         stored: Kept | None = None,
     ) -> None:
-        self._opened = opened
+        self._open_array = open_array
         self._coords = coords
         self._generation = generation
         self._room = room
@@ -334,11 +340,11 @@ class _DecodedSnapshot(Snapshot):
             return self._data.data[offset : offset + size]
         stored = self._stored.data if self._stored is not None else None
         try:
-            elements = await self._opened.reader.chunk(self._coords, self._generation, stored)
+            elements = await self._open_array.reader.chunk(self._coords, self._generation, stored)
         except GenerationMismatch as error:
-            raise _replaced(self._opened, self._coords) from error
+            raise _replaced(self._open_array, self._coords) from error
         if elements is None:
-            elements = await self._opened.array.filled(self._coords)
+            elements = await self._open_array.array.filled(self._coords)
         data = _as_bytes(elements)
         # A small chunk is decoded again if there is no room for it.
         self._data, self._stored = kept(data, self._room, in_file=len(data) >= _IN_FILE_NBYTES), None
@@ -349,8 +355,8 @@ class _DecodedSnapshot(Snapshot):
 
 
 class _EncodedSnapshot(Snapshot):
-    def __init__(self, opened: OpenArray, coords: Coords, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget) -> None:
-        self._opened = opened
+    def __init__(self, open_array: OpenArray, coords: Coords, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget) -> None:
+        self._open_array = open_array
         self._coords = coords
         self._generation = stat.generation
         self._room = room
@@ -372,40 +378,40 @@ class _EncodedSnapshot(Snapshot):
 
     async def _part(self, byte_range: ByteRange) -> Buffer:
         try:
-            parts = await self._opened.array.chunks.get_parts(self._coords, [byte_range], self._generation)
+            parts = await self._open_array.array.chunks.get_parts(self._coords, [byte_range], self._generation)
         except GenerationMismatch as error:
-            raise _replaced(self._opened, self._coords) from error
+            raise _replaced(self._open_array, self._coords) from error
         if not parts:
-            raise _replaced(self._opened, self._coords)
+            raise _replaced(self._open_array, self._coords)
         return parts[0]
 
 
-async def decoded_size(opened: OpenArray, coords: Coords) -> int:
+async def decoded_size(open_array: OpenArray, coords: Coords) -> int:
     """Return the size in bytes of the file of a decoded chunk.
 
     Chunks with elements of no fixed size are decoded; a corrupt one counts as 0 bytes, and its open returns the error.
     """
-    if opened.array.plain is None:
-        return opened.array.metadata.chunk_nbytes(coords)
+    if open_array.array.plain is None:
+        return open_array.array.metadata.chunk_nbytes(coords)
     try:
-        elements, _ = await _decoded(opened, coords)
+        elements, _ = await _decoded(open_array, coords)
     except ChunkDecodeError:
         return 0
     return 0 if elements is None else elements.nbytes
 
 
-async def _decoded(opened: OpenArray, coords: Coords) -> tuple[Elements | None, KeyStat | None]:
+async def _decoded(open_array: OpenArray, coords: Coords) -> tuple[Elements | None, KeyStat | None]:
     """Return a chunk as it is now, and the stat of its stored value; None if there is none."""
-    while (stat := await opened.array.chunks.stat(coords)) is not None:
+    while (stat := await open_array.array.chunks.stat(coords)) is not None:
         try:
-            return await opened.reader.chunk(coords, stat.generation), stat
+            return await open_array.reader.chunk(coords, stat.generation), stat
         except GenerationMismatch:
             continue
     return None, None
 
 
-def _replaced(opened: OpenArray, coords: Coords) -> StaleEntry:
-    path = opened.array.path
+def _replaced(open_array: OpenArray, coords: Coords) -> StaleEntry:
+    path = open_array.array.path
     return StaleEntry(f"chunk {coords} of {path} was replaced before it was read", key=path)
 
 

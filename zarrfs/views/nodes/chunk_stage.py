@@ -56,11 +56,11 @@ class ChunkStage(ValueStage):
         changed = np.ones(len(shown) // self._itemsize, bool)
         if which is not None:
             changed = of_elements(which, offset - first, self._itemsize)
-        places = np.flatnonzero(changed)
-        changed = changed[places[0] : places[-1] + 1]
+        indices = np.flatnonzero(changed)
+        changed = changed[indices[0] : indices[-1] + 1]
         # The writer sees all of an element that it changes. Elements that it read and did not change may differ in the store by
         # now.
-        low, high = int(places[0]) * self._itemsize, (int(places[-1]) + 1) * self._itemsize
+        low, high = int(indices[0]) * self._itemsize, (int(indices[-1]) + 1) * self._itemsize
         piece = shown[low:high]
         if not changed.all():
             piece = np.where(np.repeat(changed, self._itemsize), piece, self._there(first + low, high - low))

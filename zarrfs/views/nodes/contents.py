@@ -73,7 +73,7 @@ class GroupContents(GroupChildren, FolderContents):
             return StagedFile(
                 self.context.staging, self._form.document(self.path, name), writable=self.context.may_write(self.node)
             )
-        path = self._waiting_called(name)
+        path = self._undecided_called(name)
         return self._folder(path) if path is not None else await super().lookup(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
@@ -96,11 +96,11 @@ class GroupContents(GroupChildren, FolderContents):
 
     async def _entries(self) -> AsyncIterator[Entry]:
         """Yield all entries but a document that exists for a consolidated copy alone; sizes exclude a copy."""
-        waiting = {path.name for path in self._form.state.waiting_in(self.path)}
+        undecided = {path.name for path in self._form.state.undecided_in(self.path)}
         async for entry in super().entries():
-            waiting.discard(entry[0])
+            undecided.discard(entry[0])
             yield entry
-        for name in waiting:
+        for name in undecided:
             yield await folder_entry(self._form, self.path.child(name))
 
     async def show(self, name: str, node: HierarchyNode) -> Child:
@@ -116,8 +116,8 @@ class GroupContents(GroupChildren, FolderContents):
             return None
         return self._form.document(self.path, name)
 
-    def _waiting_called(self, name: str) -> NodePath | None:
-        return next((path for path in self._form.state.waiting_in(self.path) if path.name == name), None)
+    def _undecided_called(self, name: str) -> NodePath | None:
+        return next((path for path in self._form.state.undecided_in(self.path) if path.name == name), None)
 
 
 class ArrayContents(FolderContents):
@@ -127,19 +127,19 @@ class ArrayContents(FolderContents):
     slash).
     """
 
-    def __init__(self, form: ViewFormat, node: ArrayNode, opened: OpenArray, folder: Folder, inside: str = "") -> None:
+    def __init__(self, form: ViewFormat, node: ArrayNode, open_array: OpenArray, folder: Folder, inside: str = "") -> None:
         self._form = form
         self._context = form.context
         self._path = node.path
         self.node = self._node = node
-        self._opened = opened
+        self._open_array = open_array
         self._writable = form.context.may_write(node)
-        self.live = opened.live
+        self.live = open_array.live
         self._folder = folder
         self.inside = inside
         self._keys = form.keys(node)
-        self._fills = form.fills(opened.array.node)
-        self._lists_missing = form.lists_missing(opened.array.node)
+        self._fills = form.fills(open_array.array.node)
+        self._lists_missing = form.lists_missing(open_array.array.node)
         self._here = NodePath(f"/{node.path.prefix}{inside}".rstrip("/") or "/")
 
     async def lookup(self, name: str) -> Node:
@@ -147,18 +147,18 @@ class ArrayContents(FolderContents):
 
     async def look(self, name: str) -> tuple[Node, Attributes | None]:
         if not self.inside and name in self._form.documents:
-            for shown in await document_children(self._form, self._node):
-                if shown.name == name:
-                    return shown.make(), None
+            for child in await document_children(self._form, self._node):
+                if child.name == name:
+                    return child.make(), None
             raise no_such_entry(name)
         key = self.inside + name
         coords = self._keys.decode(key, self._node.metadata.ndim)
-        if coords is None or not self._opened.array.has(coords):
+        if coords is None or not self._open_array.array.has(coords):
             path = self._here.child(name)
-            if self._form.state.waits(path) or (self.may_hold_chunks(name) and await self._is_folder(f"{key}/")):
+            if self._form.state.is_undecided(path) or (self.may_hold_chunks(name) and await self._is_folder(f"{key}/")):
                 return self._folder(path), None
             raise no_such_entry(name)
-        content = self._form.chunk(self._opened, coords)
+        content = self._form.chunk(self._open_array, coords)
         file = StagedFile(self._context.staging, content, writable=self._writable)
         staged = self._context.staging.get(content.ident)
         if staged is not None and staged.unpublished:
@@ -167,7 +167,7 @@ class ArrayContents(FolderContents):
             if self._lists_missing and self._form.state.hides_missing(self._path, content.ident):
                 await self._require_stored(name, coords)
             return file, None
-        if self._opened.array.plain is not None:
+        if self._open_array.array.plain is not None:
             # Its size is known only after a decoding.
             await self._require_stored(name, coords)
             return file, None
@@ -178,7 +178,7 @@ class ArrayContents(FolderContents):
         return file, file.shown(snapshot.attributes) if self._context.staging.get(content.ident) is None else None
 
     async def entries(self) -> AsyncIterator[Entry]:
-        missing = MissingChunks.of(self._opened.array) if self._lists_missing else None
+        missing = MissingChunks.of(self._open_array.array) if self._lists_missing else None
         async for entry in self._entries(missing):
             yield entry
         if missing is not None:
@@ -190,14 +190,14 @@ class ArrayContents(FolderContents):
         return self._entries(None)
 
     async def _require_stored(self, name: str, coords: Coords) -> None:
-        if await self._opened.array.chunks.stat(coords) is None:
+        if await self._open_array.array.chunks.stat(coords) is None:
             raise no_such_entry(name)
 
     async def _entries(self, missing: MissingChunks | None) -> AsyncIterator[Entry]:
         """Yield all entries but missing chunks; stored chunks are removed from ``missing``."""
         if not self.inside:
-            for shown in await document_children(self._form, self._node):
-                yield shown.entry
+            for child in await document_children(self._form, self._node):
+                yield child.entry
         staged, folders = self._staged()
         # If all keys are in one folder, the first key found proves that it exists.
         only = self._keys.prefix.partition("/")[0] if self._form.folders and not self.inside and "/" in self._keys.prefix else None
@@ -210,7 +210,7 @@ class ArrayContents(FolderContents):
                     continue
                 if missing is not None:
                     missing.remove(coords)
-                size = await self._form.chunk_size(self._opened, coords, nbytes)
+                size = await self._form.chunk_size(self._open_array, coords, nbytes)
                 staged.pop(name, None)
                 yield name, False, size, mtime_ns, self._writable
         for name, one in staged.items():
@@ -227,8 +227,8 @@ class ArrayContents(FolderContents):
                 raise NameInvalid(reason, key=self._ident(name))
             return form.document(self._path, name)
         coords = self._keys.decode(key, self._node.metadata.ndim)
-        if coords is not None and self._opened.array.has(coords):
-            return form.chunk(self._opened, coords)
+        if coords is not None and self._open_array.array.has(coords):
+            return form.chunk(self._open_array, coords)
         if form.looks_like_chunk(key):
             grid_shape = self._node.metadata.grid_shape
             raise NameInvalid(f"{key!r} is not a chunk of {self._path}: grid shape {grid_shape}", key=self._ident(name))
@@ -250,7 +250,7 @@ class ArrayContents(FolderContents):
             return True
         if self._has_own_keys:
             return await self._holds_any(inside)
-        async for _ in self._opened.array.chunks.list(under=self._indices(inside)):
+        async for _ in self._open_array.array.chunks.list(under=self._indices(inside)):
             return True
         return False
 
@@ -261,7 +261,7 @@ class ArrayContents(FolderContents):
 
     async def _holds_any(self, inside: str) -> bool:
         """Return True if the store has chunks of the array there: a folder of the store may be empty, or hold only other keys."""
-        array = self._opened.array
+        array = self._open_array.array
         async for name, is_prefix, _, _ in self._context.store.list_dir(Prefix(self._node.chunk_prefix + inside)):
             coords = None if is_prefix else self._keys.decode(inside + name, self._node.metadata.ndim)
             if (coords is not None and array.has(coords)) or (is_prefix and await self._holds_any(f"{inside}{name}/")):
@@ -273,7 +273,7 @@ class ArrayContents(FolderContents):
 
         Folders have None as coordinates, and may repeat.
         """
-        ndim, array = self._node.metadata.ndim, self._opened.array
+        ndim, array = self._node.metadata.ndim, self._open_array.array
         if self.inside and self._has_own_keys:
             # One folder of many: list only this one in the store.
             async for name, is_prefix, nbytes, mtime_ns in self._context.store.list_dir(
@@ -307,7 +307,7 @@ class ArrayContents(FolderContents):
                     folders.add(name)
                 elif self.inside or name not in self._form.documents:
                     files[name] = staged
-        folders |= {path.name for path in self._form.state.waiting_in(self._here)}
+        folders |= {path.name for path in self._form.state.undecided_in(self._here)}
         return files, folders
 
     def _ident(self, name: str) -> str:
@@ -325,13 +325,13 @@ class UndecidedContents(FolderContents):
         self._folder = folder
 
     async def lookup(self, name: str) -> Node:
-        for path in self._form.state.waiting_in(self._path):
+        for path in self._form.state.undecided_in(self._path):
             if path.name == name:
                 return self._folder(path)
         raise no_such_entry(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
-        for path in self._form.state.waiting_in(self._path):
+        for path in self._form.state.undecided_in(self._path):
             yield await folder_entry(self._form, path)
 
     async def content(self, name: str) -> Content | None:

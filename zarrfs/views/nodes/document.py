@@ -30,7 +30,7 @@ class NodeDocument(DocumentContent):
         self._state = form.state
         self._context = form.context
         self._leaves = leaves
-        self._place = form.context.hierarchy.live.places.at(path)
+        self._bound = form.context.hierarchy.live.bound_paths.at(path)
         self.live = form.context.hierarchy.live.at(path)
         self.path = path
         self.name = name
@@ -38,17 +38,17 @@ class NodeDocument(DocumentContent):
 
     @property
     def is_outdated(self) -> bool:
-        return self._place.why_gone is not None or (self.live is not None and self.live.why_gone is not None)
+        return self._bound.why_gone is not None or (self.live is not None and self.live.why_gone is not None)
 
     def follow(self) -> None:
-        if self._place.path != self.path:
-            self.path = self._place.path
+        if self._bound.path != self.path:
+            self.path = self._bound.path
             self.ident = self._form.ident(self.path, self.name)
 
-    async def opened_to_write(self) -> None:
+    async def open_to_write(self) -> None:
         # Cached data about the array may be old: it is in use now, and is confirmed before a change.
-        if self.live is None and (opened := await self._context.hierarchy.array(self.path)) is not None:
-            self.live = opened.live
+        if self.live is None and (open_array := await self._context.hierarchy.array(self.path)) is not None:
+            self.live = open_array.live
 
     def check_is_of(self, node: ArrayNode | GroupNode) -> None:
         """Raise `ContentInvalid` if ``node`` is an array that cannot have a document of this name."""
@@ -60,7 +60,7 @@ class NodeDocument(DocumentContent):
         """Change ``node`` to match ``data``. Raises `ContentInvalid`; then nothing was changed."""
 
     @abc.abstractmethod
-    def says_the_same(self, made: bytes | None, written: bytes) -> bool:
+    def is_equivalent(self, rendered: bytes | None, written: bytes) -> bool:
         """Return True if the written document is equivalent to that of the view (None: the node has none)."""
 
     async def snapshot(self) -> Snapshot | None:
@@ -78,9 +78,9 @@ class NodeDocument(DocumentContent):
             self._state.show(self.ident)
             if self.name == self._form.group_document:
                 self._state.filled(self.path)
-            made = await self._made()
-            if await threads.cpu(len(written), self.says_the_same, made, written):
-                self._state.wrote(self.ident, made, written)
+            rendered = await self._rendered()
+            if await threads.cpu(len(written), self.is_equivalent, rendered, written):
+                self._state.wrote(self.ident, rendered, written)
         if self.name in self._form.array_documents:
             await chunks_from_undecided(self._form, self.path)
         await self._form.copies.came(self.path)
@@ -89,7 +89,7 @@ class NodeDocument(DocumentContent):
 
     async def erase(self) -> None:
         """Run unlink(2): only the name is removed (`zarrfs.views.nodes.mount_only`)."""
-        self._state.hide(self.ident, await self._made())
+        self._state.hide(self.ident, await self._rendered())
 
     async def sync(self) -> None:
         layout = await self._context.editor.layout_for(self.path)
@@ -101,7 +101,7 @@ class NodeDocument(DocumentContent):
             # The copy is computed at this time: a program that sets a time has looked up the file.
             await self._shown()
             self._form.copies.set_mtime(self.path, mtime_ns)
-        self._state.set_mtime(self.ident, await self._made(), mtime_ns)
+        self._state.set_mtime(self.ident, await self._rendered(), mtime_ns)
         layout = await self._context.editor.layout_for(self.path)
         if self._context.store.capabilities.times:
             for key in await self._context.hierarchy.documents(layout.document_keys(self.path)):
@@ -114,7 +114,7 @@ class NodeDocument(DocumentContent):
     async def _editing(self) -> AsyncIterator[ArrayNode | GroupNode]:
         """Return a context for a change of the node, which exists, and stays in place. Raises `StaleEntry`."""
         hierarchy = self._context.hierarchy
-        async with self._context.editor.several(), hierarchy.live.staying(self._place):
+        async with self._context.editor.several(), hierarchy.live.staying(self._bound):
             # The staged file has followed a move already (`StagingArea.follow`).
             self.follow()
             if self.live is not None:
@@ -140,7 +140,7 @@ class NodeDocument(DocumentContent):
         return node if isinstance(node, ArrayNode | GroupNode) else None
 
     def _check(self) -> None:
-        self._place.check()
+        self._bound.check()
         if self.live is not None:
             self.live.check()
 
@@ -157,7 +157,7 @@ class NodeDocument(DocumentContent):
         plain = self._form.shown(node, self.name, (await self._form.documents_of(node)).get(self.name))
         return await self._form.copies.shown(node, self.name, plain)
 
-    async def _made(self) -> bytes | None:
+    async def _rendered(self) -> bytes | None:
         node = await self._found()
         return (await self._form.documents_of(node)).get(self.name) if node is not None else None
 

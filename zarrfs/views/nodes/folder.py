@@ -56,7 +56,7 @@ class NodeFolder(OverlayDirectory):
         self.form = form
         self.view = form.view
         self.state = form.state
-        self._place = form.context.hierarchy.live.places.at(path)
+        self._bound = form.context.hierarchy.live.bound_paths.at(path)
         self._live: LiveNode | None = None
         self._is_new = True
         self._context = form.context
@@ -64,7 +64,7 @@ class NodeFolder(OverlayDirectory):
     @property
     def path(self) -> NodePath:
         """The present path of its node: a program in the folder of a node follows it through renames."""
-        return self._place.path
+        return self._bound.path
 
     @property
     def here(self) -> str:
@@ -76,10 +76,10 @@ class NodeFolder(OverlayDirectory):
 
     @property
     def is_outdated(self) -> bool:
-        return self._place.why_gone is not None
+        return self._bound.why_gone is not None
 
     def check(self) -> None:
-        self._place.check()
+        self._bound.check()
 
     # --- contents -----------------------------------------------------------------------------------------------------------
 
@@ -91,38 +91,38 @@ class NodeFolder(OverlayDirectory):
         return await self._context.folder_mtime_ns(self.path)
 
     async def look(self, name: str) -> tuple[Node, Attributes | None]:
-        return await (await self._kind()).look(name)
+        return await (await self._contents()).look(name)
 
     async def extended_attributes(self) -> ExtendedAttributes | None:
-        return self._described(await self._kind())
+        return self._described(await self._contents())
 
     async def extended_attributes_of(self, name: str) -> ExtendedAttributes | None:
         """Return the node's extended attributes for each entry in its folder, except for the folders of other nodes."""
         if self._context.temporaries.get(self.ident(name)) is not None:
             return BECOMING
-        kind = await self._kind()
-        if isinstance(kind, GroupContents) and name not in (*self.form.documents, self.form.copy_document):
-            return await (await kind.lookup(name)).extended_attributes()
-        return self._described(kind)
+        contents = await self._contents()
+        if isinstance(contents, GroupContents) and name not in (*self.form.documents, self.form.copy_document):
+            return await (await contents.lookup(name)).extended_attributes()
+        return self._described(contents)
 
     async def stored_entries(self) -> AsyncIterator[Entry]:
         self.state.listed(self.path)
-        async for entry in (await self._kind()).entries():
+        async for entry in (await self._contents()).entries():
             yield entry
 
     # --- operations ---------------------------------------------------------------------------------------------------------
 
     async def make_folder(self, name: str) -> Directory:
-        kind = await self._kind()
+        contents = await self._contents()
         is_part = self.form.folders and is_part_of_key(name)
-        if isinstance(kind, ArrayContents) and is_part and kind.may_hold_chunks(name):
-            self.state.wait(self.path.child(name))
+        if isinstance(contents, ArrayContents) and is_part and contents.may_hold_chunks(name):
+            self.state.add_undecided(self.path.child(name))
             return NodeFolder(self.form, self.path.child(name))
-        if not isinstance(kind, GroupContents | UndecidedContents):
+        if not isinstance(contents, GroupContents | UndecidedContents):
             raise NotPermitted(f"{self.path} is an array and cannot contain groups", key=self.ident(name))
         path = child_path(self.path, name)
-        if is_part and await self._may_become_array(kind):
-            self.state.wait(path)
+        if is_part and await self._may_become_array(contents):
+            self.state.add_undecided(path)
         else:
             await groups_from_undecided(self.form, self.path)
             await make_group(self.form, path)
@@ -146,16 +146,18 @@ class NodeFolder(OverlayDirectory):
         A group's own document is removed with its folder, unless it has other content. Hidden keys of the store prevent the
         removal.
         """
-        kind = await self._kind()
-        left = [entry[0] for entry in self._context.temporaries.entries(self.ident(""))] + [entry[0] async for entry in kind.left()]
-        if left == [self.form.group_document] and isinstance(kind, GroupContents) and self.form.is_hollow(kind.node):
+        contents = await self._contents()
+        left = [entry[0] for entry in self._context.temporaries.entries(self.ident(""))] + [
+            entry[0] async for entry in contents.left()
+        ]
+        if left == [self.form.group_document] and isinstance(contents, GroupContents) and self.form.is_hollow(contents.node):
             left = []
         if left:
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {left[0]!r}", key=self.path)
-        if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
-            self.state.done_waiting(self.path)
+        if isinstance(contents, UndecidedContents) or (isinstance(contents, ArrayContents) and contents.inside):
+            self.state.decided(self.path)
             return
-        if not isinstance(kind, ArrayContents):
+        if not isinstance(contents, ArrayContents):
             await self._context.editor.require_nothing_hidden(self.path)
         await self._context.editor.erase(self.path)
         self.state.forget_below(self.ident(""))
@@ -180,8 +182,8 @@ class NodeFolder(OverlayDirectory):
             return
         if path.startswith(folder.path + "/"):
             raise NameInvalid(f"{folder.path} cannot be moved into itself", key=path)
-        kind = await folder._kind()
-        if isinstance(kind, UndecidedContents) or (isinstance(kind, ArrayContents) and kind.inside):
+        contents = await folder._contents()
+        if isinstance(contents, UndecidedContents) or (isinstance(contents, ArrayContents) and contents.inside):
             raise AcrossViews(f"{folder.path} is not a node and cannot be renamed", key=path)
         await self._context.editor.check_rename(folder.path, path)
         if isinstance(target, NodeFolder):
@@ -204,46 +206,46 @@ class NodeFolder(OverlayDirectory):
             return temporary
         if name in self.form.documents:
             await node_from_undecided(self.form, self.path)
-        kind = await self._kind()
-        if name in self.form.array_documents and name != self.form.group_document and isinstance(kind, GroupContents):
+        contents = await self._contents()
+        if name in self.form.array_documents and name != self.form.group_document and isinstance(contents, GroupContents):
             await self._require_no_nodes(name)
-        content = await kind.content(name)
+        content = await contents.content(name)
         if content is not None:
             return content
-        if name in self.form.ignored or name in self._context.temporary_names or await self._may_wait(kind, name):
+        if name in self.form.ignored or name in self._context.temporary_names or await self._may_wait(contents, name):
             return temporary
         raise NameInvalid(
             f"{self.ident(name)}: in {self.form.view}/ a file is a document, a chunk of an array, or has a temporary name",
             key=self.ident(name),
         )
 
-    async def _may_wait(self, kind: FolderContents, name: str) -> bool:
+    async def _may_wait(self, contents: FolderContents, name: str) -> bool:
         """Return True if a file called ``name`` may be a chunk that precedes the document of its array."""
-        if not self.form.looks_like_chunk(name) or isinstance(kind, ArrayContents):
+        if not self.form.looks_like_chunk(name) or isinstance(contents, ArrayContents):
             return False
-        return isinstance(kind, UndecidedContents) or not await has_any(self._context.hierarchy.children(self.path))
+        return isinstance(contents, UndecidedContents) or not await has_any(self._context.hierarchy.children(self.path))
 
-    async def _kind(self) -> FolderContents:
+    async def _contents(self) -> FolderContents:
         """Return the present contents. Raises `StaleEntry` if its node is gone, even if another is at the path."""
-        self._place.check()
-        kind = await self._found()
-        if isinstance(kind, ArrayContents) and not kind.inside:
+        self._bound.check()
+        contents = await self._found()
+        if isinstance(contents, ArrayContents) and not contents.inside:
             # While the array is in use, its documents are compared.
-            self._live = kind.live
-        self._place.check()
-        return kind
+            self._live = contents.live
+        self._bound.check()
+        return contents
 
     async def _know_array(self) -> None:
         """Put an array in use: a program may have its working directory here from now on."""
-        self._place.check()
+        self._bound.check()
         if self._is_new and not is_part_of_key(self.path.name):
             self._is_new = False
             # A stat(2) must not fail because of documents.
             with suppress(ZarrfsError):
                 node = await self._context.hierarchy.node(self.path)
-                opened = await self._context.hierarchy.array(self.path) if isinstance(node, ArrayNode) else None
-                self._live = opened.live if opened is not None else self._live
-            self._place.check()
+                open_array = await self._context.hierarchy.array(self.path) if isinstance(node, ArrayNode) else None
+                self._live = open_array.live if open_array is not None else self._live
+            self._bound.check()
 
     async def _found(self) -> FolderContents:
         if self.form.folders and (array := await self._array_around()) is not None:
@@ -256,12 +258,12 @@ class NodeFolder(OverlayDirectory):
             if reason is not None:
                 return UnsupportedContents(form, UnsupportedNode(path=ROOT, dialect=node.dialect, reason=reason))
         if isinstance(node, ArrayNode):
-            opened = await hierarchy.array(self.path)
-            if opened is not None:
-                return ArrayContents(form, node, opened, self._folder)
+            open_array = await hierarchy.array(self.path)
+            if open_array is not None:
+                return ArrayContents(form, node, open_array, self._folder)
         if isinstance(node, GroupNode):
             return GroupContents(form, self.path, node, self._folder)
-        if self.state.waits(self.path):
+        if self.state.is_undecided(self.path):
             return UndecidedContents(form, self.path, self._folder)
         raise no_such_entry(self.path)
 
@@ -274,30 +276,34 @@ class NodeFolder(OverlayDirectory):
         for path in reversed(above):
             node = await self._context.hierarchy.node(path)
             if isinstance(node, ArrayNode):
-                opened = await self._context.hierarchy.array(path)
+                open_array = await self._context.hierarchy.array(path)
                 inside = self.path.prefix[len(path.prefix) :]
-                waits = self.state.waits(self.path)
-                if opened is None or self.form.reason_against(node) or not (waits or self.form.may_hold_chunks(node, inside)):
+                is_undecided = self.state.is_undecided(self.path)
+                if (
+                    open_array is None
+                    or self.form.reason_against(node)
+                    or not (is_undecided or self.form.may_hold_chunks(node, inside))
+                ):
                     raise no_such_entry(self.path)
-                return ArrayContents(self.form, node, opened, self._folder, inside)
+                return ArrayContents(self.form, node, open_array, self._folder, inside)
         return None
 
-    async def _may_become_array(self, kind: FolderContents) -> bool:
+    async def _may_become_array(self, contents: FolderContents) -> bool:
         """Return True if the folder may get an array's document: its kind is not determined yet."""
-        if isinstance(kind, UndecidedContents):
+        if isinstance(contents, UndecidedContents):
             return True
-        if not isinstance(kind, GroupContents):
+        if not isinstance(contents, GroupContents):
             return False
-        is_unsaid = self.state.is_unwritten(self.path) or (self.path == ROOT and not kind.node.explicit)
-        return is_unsaid and not await has_any(self._context.hierarchy.children(self.path))
+        is_unwritten = self.state.is_unwritten(self.path) or (self.path == ROOT and not contents.node.explicit)
+        return is_unwritten and not await has_any(self._context.hierarchy.children(self.path))
 
     async def _require_no_nodes(self, name: str) -> None:
         if await has_any(self._context.hierarchy.children(self.path)):
             raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident(name))
 
-    def _described(self, kind: FolderContents) -> ExtendedAttributes:
-        forgets = isinstance(kind, GroupContents) and self.state.is_unwritten(self.path)
-        return self._context.node_attributes.of(kind.node, forgets=forgets)
+    def _described(self, contents: FolderContents) -> ExtendedAttributes:
+        forgets = isinstance(contents, GroupContents) and self.state.is_unwritten(self.path)
+        return self._context.node_attributes.of(contents.node, forgets=forgets)
 
     def _folder(self, path: NodePath) -> NodeFolder:
         return NodeFolder(self.form, path)

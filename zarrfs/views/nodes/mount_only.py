@@ -32,9 +32,9 @@ _TEXT_NBYTES = 64 * 1024
 
 @dataclass(slots=True)
 class _Written:
-    """The written form of a document while the view generates ``made`` for it (None: the node has no such document)."""
+    """The written form of a document while the view generates ``rendered`` for it (None: the node has no such document)."""
 
-    made: bytes | None
+    rendered: bytes | None
     text: bytes | None = None
     mtime_ns: int | None = None
 
@@ -42,7 +42,7 @@ class _Written:
 class MountOnly:
     """See the module's text.
 
-    Documents are identified by their idents; ``made`` is the document that the view generates from the node, None for none.
+    Documents are identified by their idents; ``rendered`` is the document that the view generates from the node, None for none.
     ``changes`` counts names of documents that appeared or disappeared.
     """
 
@@ -52,7 +52,7 @@ class MountOnly:
         self.became_chunks: set[str] = set()
         self._new: set[NodePath] = set()
         self._unwritten: set[NodePath] = set()
-        self._waiting: dict[NodePath, set[NodePath]] = {}
+        self._undecided: dict[NodePath, set[NodePath]] = {}
         self._made_arrays: set[NodePath] = set()
         self._unlisted: set[NodePath] = set()
         self._hidden_until_listed: set[str] = set()
@@ -118,11 +118,11 @@ class MountOnly:
         """Return True if it did: programs that fill it expect only the folders that they create."""
         return path in self._made_arrays
 
-    def made_unlisted(self, path: NodePath, document: str, made: bytes | None) -> None:
-        """Record a new array: its missing chunks and ``document``, which shows ``made``, are hidden until it is listed."""
+    def made_unlisted(self, path: NodePath, document: str, rendered: bytes | None) -> None:
+        """Record a new array: its missing chunks and ``document``, which shows ``rendered``, are hidden until it is listed."""
         self._unlisted.add(path)
-        if made is not None:
-            self.hide(document, made)
+        if rendered is not None:
+            self.hide(document, rendered)
             self._hidden_until_listed.add(document)
 
     def removed_chunk(self, ident: str) -> None:
@@ -135,37 +135,37 @@ class MountOnly:
         """Return True if the chunk ``ident`` of the array at ``path``, missing but readable, must not be found."""
         return path in self._unlisted or ident in self._removed
 
-    def wait(self, path: NodePath) -> None:
+    def add_undecided(self, path: NodePath) -> None:
         """Record a folder created by mkdir(2) that may be part of chunk keys, or a group: it exists in this mount only."""
-        self._waiting.setdefault(path.parent, set()).add(path)
+        self._undecided.setdefault(path.parent, set()).add(path)
 
-    def waits(self, path: NodePath) -> bool:
+    def is_undecided(self, path: NodePath) -> bool:
         """Return True if it still waits."""
-        return path in self._waiting.get(path.parent, ())
+        return path in self._undecided.get(path.parent, ())
 
-    def done_waiting(self, path: NodePath) -> None:
+    def decided(self, path: NodePath) -> None:
         """Record that a waiting folder is now a node or part of a chunk key, or gone."""
-        beside = self._waiting.get(path.parent, set())
+        beside = self._undecided.get(path.parent, set())
         beside.discard(path)
         if not beside:
-            self._waiting.pop(path.parent, None)
+            self._undecided.pop(path.parent, None)
 
-    def waiting_in(self, path: NodePath) -> list[NodePath]:
+    def undecided_in(self, path: NodePath) -> list[NodePath]:
         """Return the waiting folders directly in a folder."""
-        return sorted(self._waiting.get(path, ()))
+        return sorted(self._undecided.get(path, ()))
 
-    def waiting_below(self, path: NodePath) -> list[NodePath]:
+    def undecided_below(self, path: NodePath) -> list[NodePath]:
         """Return the waiting folders in a folder, and all below them."""
-        return [each for inner in self.waiting_in(path) for each in (inner, *self.waiting_below(inner))]
+        return [each for inner in self.undecided_in(path) for each in (inner, *self.undecided_below(inner))]
 
     # --- documents ----------------------------------------------------------------------------------------------------------
 
-    def hide(self, document: str, made: bytes | None) -> None:
+    def hide(self, document: str, rendered: bytes | None) -> None:
         """Hide the name of a document until it is written again or its content changes."""
         self.changes += 1
         self._written.pop(document, None)
-        if made is not None:
-            self._hidden[document] = made
+        if rendered is not None:
+            self._hidden[document] = rendered
 
     def show(self, document: str) -> None:
         """Show the name of a hidden document."""
@@ -173,35 +173,35 @@ class MountOnly:
         self._hidden.pop(document, None)
         self._hidden_until_listed.discard(document)
 
-    def is_hidden(self, document: str, made: bytes | None) -> bool:
+    def is_hidden(self, document: str, rendered: bytes | None) -> bool:
         """Return True if the name is hidden."""
-        if document in self._hidden and self._hidden[document] != made:
+        if document in self._hidden and self._hidden[document] != rendered:
             del self._hidden[document]
         return document in self._hidden
 
-    def wrote(self, document: str, made: bytes | None, text: bytes) -> None:
-        """Record the written ``text``, which is equivalent to ``made``."""
+    def wrote(self, document: str, rendered: bytes | None, text: bytes) -> None:
+        """Record the written ``text``, which is equivalent to ``rendered``."""
         if len(text) <= _TEXT_NBYTES:
-            self._remember(document, made).text = text
+            self._remember(document, rendered).text = text
 
-    def set_mtime(self, document: str, made: bytes | None, mtime_ns: int) -> None:
+    def set_mtime(self, document: str, rendered: bytes | None, mtime_ns: int) -> None:
         """Record utimens(2) of a document."""
-        self._remember(document, made).mtime_ns = mtime_ns
+        self._remember(document, rendered).mtime_ns = mtime_ns
 
-    def text(self, document: str, made: bytes | None) -> bytes | None:
-        """Return the document as written, if that is recorded, else ``made``."""
+    def text(self, document: str, rendered: bytes | None) -> bytes | None:
+        """Return the document as written, if that is recorded, else ``rendered``."""
         known = self._written.get(document)
-        return known.text if known is not None and known.made == made and known.text is not None else made
+        return known.text if known is not None and known.rendered == rendered and known.text is not None else rendered
 
-    def mtime_ns(self, document: str, made: bytes | None) -> int | None:
+    def mtime_ns(self, document: str, rendered: bytes | None) -> int | None:
         """Return the time that was set; None if there is none."""
         known = self._written.get(document)
-        return known.mtime_ns if known is not None and known.made == made else None
+        return known.mtime_ns if known is not None and known.rendered == rendered else None
 
-    def _remember(self, document: str, made: bytes | None) -> _Written:
+    def _remember(self, document: str, rendered: bytes | None) -> _Written:
         known = self._written.pop(document, None)
-        if known is None or known.made != made:
-            known = _Written(made)
+        if known is None or known.rendered != rendered:
+            known = _Written(rendered)
         self._written[document] = known
         if len(self._written) > _REMEMBERED:
             self._written.popitem(last=False)
@@ -215,8 +215,8 @@ class MountOnly:
         self._removed = {each for each in self._removed if not each.startswith(prefix)}
         for paths in (self._new, self._unwritten, self._made_arrays, self._unlisted):
             paths -= {path for path in paths if self.ident(path, "").startswith(prefix)}
-        for path in [each for paths in self._waiting.values() for each in paths if self.ident(each, "").startswith(prefix)]:
-            self.done_waiting(path)
+        for path in [each for paths in self._undecided.values() for each in paths if self.ident(each, "").startswith(prefix)]:
+            self.decided(path)
         for table in (self._hidden, self._written):
             for document in [each for each in table if each.startswith(prefix)]:
                 del table[document]
@@ -229,15 +229,15 @@ class MountOnly:
 
         kinds = self._new, self._unwritten, self._made_arrays, self._unlisted
         moved = [called(paths) for paths in kinds]
-        waiting = called(each for paths in self._waiting.values() for each in paths)
+        undecided = called(each for paths in self._undecided.values() for each in paths)
         before, after = self.ident(old, ""), self.ident(new, "")
-        hidden = {after + each[len(before) :]: made for each, made in self._hidden.items() if each.startswith(before)}
+        hidden = {after + each[len(before) :]: rendered for each, rendered in self._hidden.items() if each.startswith(before)}
         written = {after + each[len(before) :]: known for each, known in self._written.items() if each.startswith(before)}
         self.forget_below(before)
         self.forget_below(after)
         for paths, more in zip(kinds, moved, strict=True):
             paths |= more
-        for each in waiting:
-            self.wait(each)
+        for each in undecided:
+            self.add_undecided(each)
         self._hidden |= hidden
         self._written |= written

@@ -42,9 +42,9 @@ _REMEMBERED_NBYTES = 16 << 20
 _SPELLED_NBYTES = 64 << 10
 _LOOKED_AT = 10_000
 # Lifetime in seconds of a copy while every change is reported.
-_TOLD_TTL = 300.0
+_WATCHED_TTL = 300.0
 
-Shown = tuple[bytes, int]
+TimedDocument = tuple[bytes, int]
 """A document and its mtime_ns."""
 
 
@@ -61,18 +61,18 @@ class DocumentsForm(abc.ABC):
         """Return `File.ident` of the entry ``name`` in the folder of ``path``; for an empty name, the prefix of them all."""
 
     @abc.abstractmethod
-    async def shown_documents(self, node: ArrayNode | GroupNode) -> Mapping[str, Shown]:
+    async def shown_documents(self, node: ArrayNode | GroupNode) -> Mapping[str, TimedDocument]:
         """Return the documents of ``node`` by name, without a consolidated copy. Raises `ZarrfsError` for unsupported nodes."""
 
-    async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, Shown]:
+    async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, TimedDocument]:
         """Return `shown_documents` in the form of a consolidated copy. Raises `ZarrfsError` if that cannot hold the node."""
         return await self.shown_documents(node)
 
     @abc.abstractmethod
-    def member_of_copy(self, place: str, document: str) -> str | None:
+    def member_of_copy(self, folder: str, document: str) -> str | None:
         """Return the name of a document in a consolidated copy; None if the copy has none for it.
 
-        ``place``: the folder of its node, relative to that of the copy's group (``a/b/``; empty for the group itself).
+        ``folder``: the folder of its node, relative to that of the copy's group (``a/b/``; empty for the group itself).
         """
 
     @abc.abstractmethod
@@ -100,14 +100,14 @@ class ShownCopies:
     def __init__(self, form: DocumentsForm) -> None:
         self._form = form
         self._hierarchy = form.context.hierarchy
-        self._made: OrderedDict[NodePath, _Copy] = OrderedDict()
+        self._rendered: OrderedDict[NodePath, _Copy] = OrderedDict()
         self._making = trio.Lock()
         self._looked: dict[NodePath, tuple[int, float, bool]] = {}
         self._shown: set[NodePath] = set()
         self._in_mount: set[NodePath] = set()
         self._missing: dict[NodePath, set[NodePath]] = {}
 
-    async def shown(self, node: ArrayNode | GroupNode, name: str, plain: Shown | None) -> Shown | None:
+    async def shown(self, node: ArrayNode | GroupNode, name: str, plain: TimedDocument | None) -> TimedDocument | None:
         """Return the document ``name`` of ``node`` with its copy; ``plain`` is the document without one."""
         form, document = self._form, self._form.ident(node.path, name)
         if not isinstance(node, GroupNode) or name != form.copy_document or self._is_hidden(document):
@@ -143,7 +143,7 @@ class ShownCopies:
 
     def forget(self) -> None:
         """Discard all copies: they may be outdated."""
-        self._made.clear()
+        self._rendered.clear()
 
     # --- copies written by programs -----------------------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class ShownCopies:
         return known[2]
 
     def _known(self, path: NodePath) -> _Copy | None:
-        copy = self._made.get(path)
+        copy = self._rendered.get(path)
         return copy if copy is not None and copy.epoch == self._epoch() and copy.expires > trio.current_time() else None
 
     def _epoch(self) -> tuple[int, int]:
@@ -231,7 +231,7 @@ class ShownCopies:
 
     def _ttl(self) -> float:
         ttl = self._hierarchy.ttl
-        return max(ttl, _TOLD_TTL) if ttl and self._form.context.told() else ttl
+        return max(ttl, _WATCHED_TTL) if ttl and self._form.context.is_watched() else ttl
 
     async def _of(self, group: GroupNode, plain: bytes | None) -> _Copy:
         async with self._making:
@@ -243,20 +243,22 @@ class ShownCopies:
                 text, mtime_ns = await self._make(group, plain)
                 digest = await threads.cpu(len(text or b""), _digest, text or b"")
                 copy = _Copy(text, digest, mtime_ns, epoch, trio.current_time() + self._ttl())
-                self._made.pop(group.path, None)
-                self._made[group.path] = copy
-                while sum(len(each.text or b"") for each in self._made.values()) > _REMEMBERED_NBYTES and len(self._made) > 1:
-                    self._made.popitem(last=False)
+                self._rendered.pop(group.path, None)
+                self._rendered[group.path] = copy
+                while (
+                    sum(len(each.text or b"") for each in self._rendered.values()) > _REMEMBERED_NBYTES and len(self._rendered) > 1
+                ):
+                    self._rendered.popitem(last=False)
             return copy
 
     async def _make(self, group: GroupNode, plain: bytes | None) -> tuple[bytes | None, int]:
         members: list[bytes] = []
         nbytes, newest_ns = len(plain or b""), 0
         async with aclosing(self._nodes(group)) as nodes:
-            async for place, documents in nodes:
+            async for folder, documents in nodes:
                 for name, (text, mtime_ns) in documents.items():
                     newest_ns = max(newest_ns, mtime_ns)
-                    if (member := self._form.member_of_copy(place, name)) is not None:
+                    if (member := self._form.member_of_copy(folder, name)) is not None:
                         members.append(json.dumps(member).encode() + b": " + text)
                         nbytes += len(members[-1]) + 2
                 if nbytes > MAX_NBYTES:
@@ -268,7 +270,7 @@ class ShownCopies:
         text = self._form.with_copy(plain, b"{" + b",\n".join(members) + b"}")
         return text if len(text) <= MAX_NBYTES else None
 
-    async def _nodes(self, group: GroupNode) -> AsyncGenerator[tuple[str, Mapping[str, Shown]]]:
+    async def _nodes(self, group: GroupNode) -> AsyncGenerator[tuple[str, Mapping[str, TimedDocument]]]:
         """Yield the group and the nodes below it: their places relative to its folder in the view, and their documents.
 
         Nodes that the view cannot show are left out, as in its folders.
@@ -276,9 +278,9 @@ class ShownCopies:
         yield "", await self._form.shown_documents(group)
         pending = [(group.path, "")]
         while pending:
-            path, place = pending.pop()
+            path, folder = pending.pop()
 
-            async def look(name: str, path: NodePath = path) -> tuple[bool, Mapping[str, Shown]] | None:
+            async def look(name: str, path: NodePath = path) -> tuple[bool, Mapping[str, TimedDocument]] | None:
                 try:
                     node = await self._hierarchy.node(path.child(name))
                     if node is None or isinstance(node, UnsupportedNode):
@@ -294,7 +296,7 @@ class ShownCopies:
             found = each_found(await in_order(await self._hierarchy.child_names(path)), look, _WIDTH)
             async with aclosing(found):
                 async for name, (is_group, documents) in found:
-                    here = f"{place}{names.name_of(name)}/"
+                    here = f"{folder}{names.name_of(name)}/"
                     yield here, documents
                     if is_group:
                         pending.append((path.child(name), here))
@@ -309,13 +311,13 @@ def _spelled(document: str) -> str:
     return f"{document}\0"
 
 
-def named_nodes(path: NodePath, places: Iterable[str]) -> set[NodePath]:
-    """Return the nodes that a view calls ``places`` relative to the folder of ``path``; invalid names are skipped."""
+def named_nodes(path: NodePath, relatives: Iterable[str]) -> set[NodePath]:
+    """Return the nodes that a view calls ``relatives`` relative to the folder of ``path``; invalid names are skipped."""
     found = set()
-    for place in places:
+    for relative in relatives:
         node = path
         try:
-            for name in place.split("/"):
+            for name in relative.split("/"):
                 node = child_path(node, name)
         except NameInvalid:
             continue

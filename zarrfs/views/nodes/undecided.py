@@ -19,12 +19,12 @@ async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
     Raises `ContentInvalid` for files that do not fit; they continue to wait.
     """
     context = form.context
-    opened = await context.hierarchy.array(path)
-    if opened is None:
+    open_array = await context.hierarchy.array(path)
+    if open_array is None:
         return
-    keys, ndim = form.keys(opened.array.node), opened.array.metadata.ndim
+    keys, ndim = form.keys(open_array.array.node), open_array.array.metadata.ndim
     refused: list[str] = []
-    waiting = form.state.waiting_below(path)
+    waiting = form.state.undecided_below(path)
     times = [
         (each, time_ns)
         for each in waiting
@@ -34,12 +34,12 @@ async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
         inside = folder.prefix[len(path.prefix) :]
         for name, *_ in list(context.temporaries.entries(form.ident(folder, ""))):
             coords = keys.decode(inside + name, ndim)
-            if coords is None or not opened.array.has(coords):
+            if coords is None or not open_array.array.has(coords):
                 if form.looks_like_chunk(inside + name):
-                    refused.append(f"{inside + name!r} is not a chunk of {path}: grid shape {opened.array.metadata.grid_shape}")
+                    refused.append(f"{inside + name!r} is not a chunk of {path}: grid shape {open_array.array.metadata.grid_shape}")
                 continue
             try:
-                await _become_chunk(form, form.chunk(opened, coords))
+                await _become_chunk(form, form.chunk(open_array, coords))
             except ZarrfsError as error:
                 refused.append(str(error))
     for each, time_ns in times:
@@ -51,7 +51,7 @@ async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
 
 async def node_from_undecided(form: ViewFormat, path: NodePath) -> None:
     """Turn the folder at ``path``, now that of a node, into a group if it waited; folders in it continue to wait."""
-    if form.state.waits(path):
+    if form.state.is_undecided(path):
         await groups_from_undecided(form, path.parent)
 
 
@@ -59,11 +59,11 @@ async def groups_from_undecided(form: ViewFormat, path: NodePath) -> None:
     """Turn the folders waiting in ``path``, now that of a group, into groups."""
     await node_from_undecided(form, path)
     form.state.holds_nodes(path)
-    for each in form.state.waiting_in(path):
+    for each in form.state.undecided_in(path):
         # Another task may have created the same group, or an array.
         with suppress(EntryExists):
             await make_group(form, each)
-        form.state.done_waiting(each)
+        form.state.decided(each)
 
 
 async def make_group(form: ViewFormat, path: NodePath) -> None:

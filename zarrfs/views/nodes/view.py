@@ -39,7 +39,7 @@ class NodeView(View):
                 gone = change.kind in ("erase", "unknown") or form.ident(node.path, key) in form.state.became_chunks
                 yield Affected((*folder, *key.split("/")), gone=gone, content=change.kind != "times")
             else:
-                if change.is_prefix and change.kind == "erase" and node.path.prefix.startswith(change.place):
+                if change.is_prefix and change.kind == "erase" and node.path.prefix.startswith(change.target):
                     ident = form.ident(node.path, "")
                     if forgotten is None or not ident.startswith(forgotten):
                         form.state.forget_below(ident)
@@ -60,15 +60,15 @@ class NodeView(View):
             self._form.state.moved(before, after)
             self._form.copies.moved(before, after)
 
-    def lost(self, place: Prefix) -> Iterable[NamedEntry]:
-        if (path := path_of(place)) is not None:
+    def lost(self, prefix: Prefix) -> Iterable[NamedEntry]:
+        if (path := path_of(prefix)) is not None:
             self._form.context.lose_names(self._form.ident(path, ""))
             self._form.state.forget_below(self._form.ident(path, ""))
             self._form.copies.forget_below(path)
-        return self.names_of(place)
+        return self.names_of(prefix)
 
-    def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
-        path = path_of(place)
+    def names_of(self, prefix: Prefix) -> Iterable[NamedEntry]:
+        path = path_of(prefix)
         return [] if path is None else [(_names(path), True)]
 
     def left(self) -> Iterable[tuple[str, bool]]:

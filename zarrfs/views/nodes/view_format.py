@@ -22,7 +22,7 @@ from zarrfs.model.unparsed import are_large, nbytes_of
 from zarrfs.vfs.content import WholeContent
 from zarrfs.views.base import ViewContext
 from zarrfs.views.nodes.mount_only import MountOnly
-from zarrfs.views.nodes.shown_copies import DocumentsForm, Shown, ShownCopies
+from zarrfs.views.nodes.shown_copies import DocumentsForm, ShownCopies, TimedDocument
 
 
 class NodeContent(WholeContent):
@@ -67,7 +67,7 @@ class ViewFormat(DocumentsForm):
         return self.state.ident(path, name)
 
     @abc.abstractmethod
-    def made(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
+    def render(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         """Return the documents of ``node`` by name. Raises `ZarrfsError` if it cannot be shown."""
 
     @abc.abstractmethod
@@ -87,11 +87,11 @@ class ViewFormat(DocumentsForm):
         """Return the content of a document of the node at ``path``."""
 
     @abc.abstractmethod
-    def chunk(self, opened: OpenArray, coords: Coords, path: NodePath | None = None) -> NodeContent:
+    def chunk(self, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> NodeContent:
         """Return the content of a chunk; ``path`` is the present path of a renamed array."""
 
     @abc.abstractmethod
-    async def chunk_size(self, opened: OpenArray, coords: Coords, stored_nbytes: int) -> int:
+    async def chunk_size(self, open_array: OpenArray, coords: Coords, stored_nbytes: int) -> int:
         """Return the size in bytes of the file of a chunk with ``stored_nbytes`` stored bytes."""
 
     def why_no_document(self, node: ArrayNode, name: str) -> str | None:
@@ -108,25 +108,25 @@ class ViewFormat(DocumentsForm):
         return False
 
     async def documents_of(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
-        """Return the result of `made`, computed in a thread if that takes long."""
-        return await threads.cpu(nbytes_of(node.attributes), self.made, node) if are_large(node.attributes) else self.made(node)
+        """Return the result of `render`, computed in a thread if that takes long."""
+        return await threads.cpu(nbytes_of(node.attributes), self.render, node) if are_large(node.attributes) else self.render(node)
 
-    def shown(self, node: ArrayNode | GroupNode, name: str, made: bytes | None) -> Shown | None:
+    def shown(self, node: ArrayNode | GroupNode, name: str, rendered: bytes | None) -> TimedDocument | None:
         """Return a document of ``node`` without a consolidated copy, and its mtime_ns; None if the node has no such name now.
 
-        ``made``: the document according to `made`.
+        ``rendered``: the document according to `rendered`.
         """
         state, context, document = self.state, self.context, self.ident(node.path, name)
-        text = state.text(document, made)
-        if text is None or state.is_hidden(document, made):
+        text = state.text(document, rendered)
+        if text is None or state.is_hidden(document, rendered):
             return None
         if name == self.group_document and isinstance(node, GroupNode) and state.is_new(node.path):
             return None
-        return text, state.mtime_ns(document, made) or context.hierarchy.documents_mtime_ns(node.path) or context.mounted_ns
+        return text, state.mtime_ns(document, rendered) or context.hierarchy.documents_mtime_ns(node.path) or context.mounted_ns
 
-    async def shown_documents(self, node: ArrayNode | GroupNode) -> dict[str, Shown]:
-        made = await self.documents_of(node)
-        return {name: shown for name in self.documents if (shown := self.shown(node, name, made.get(name))) is not None}
+    async def shown_documents(self, node: ArrayNode | GroupNode) -> dict[str, TimedDocument]:
+        rendered = await self.documents_of(node)
+        return {name: shown for name in self.documents if (shown := self.shown(node, name, rendered.get(name))) is not None}
 
     def is_hollow(self, node: GroupNode) -> bool:
         """Return True if a folder with only its ``group_document`` contains nothing that a program put there."""
@@ -135,7 +135,7 @@ class ViewFormat(DocumentsForm):
     def reason_against(self, node: ArrayNode) -> str | None:
         """Return the reason why the view cannot show an array; None if it can."""
         try:
-            self.made(without_large_attributes(node))
+            self.render(without_large_attributes(node))
         except Exception as error:  # noqa: BLE001 - an array that a view fails on is one that it cannot show
             return reason_of(node.path, error)
         return None

@@ -54,7 +54,7 @@ class RawValue(WholeContent):
         self._size = stat.size
         return self._shown(stat)
 
-    async def opened(self) -> Snapshot | None:
+    async def open_snapshot(self) -> Snapshot | None:
         # A second open finds the value in the kernel's pages. The size is unknown if the file was only listed.
         await self._context.flush_queued(self.key)
         if not self._was_given and (self._size is None or self._size <= _AT_ONCE_NBYTES):
@@ -80,17 +80,17 @@ class RawValue(WholeContent):
     def renewed(self) -> RawValue:
         return RawValue(self._context, self.key) if self.is_outdated else self
 
-    async def opened_to_write(self) -> None:
+    async def open_to_write(self) -> None:
         # The value now belongs to its present folder, wherever another program moves that.
         if self._folder is None:
             self._folder = self._store.anchor(self.key.parent)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
-        await self.opened_to_write()
+        await self.open_to_write()
         return await super().stage(room, empty=empty)
 
-    async def stage_over(self, room: StagingRoom, seen: Snapshot, anew: int) -> Stage:
-        return await self.stage_of(room, seen, anew)
+    async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
+        return await self.stage_of(room, seen, new_nbytes)
 
     async def load(self) -> Buffer | None:
         return await self._store.get(self.key)
@@ -112,7 +112,7 @@ class RawValue(WholeContent):
             try:
                 data = (await self._store.get_partial_values(asked, if_generation=stat.generation))[0]
                 assert data is not None
-                start, place = start + len(data), start
+                start, offset = start + len(data), start
                 if data == _ZEROS[: len(data)]:
                     start, data = max(start, await self._store.data_from(self.key, start)), b""
                     # The hole may belong to another value.
@@ -120,7 +120,7 @@ class RawValue(WholeContent):
             except GenerationMismatch as error:
                 raise StaleEntry(f"{self.key!r} was replaced while it was being read", key=self.key) from error
             if data:
-                yield place, data
+                yield offset, data
             # Cached data, and every hole, is returned without a wait.
             await trio.lowlevel.checkpoint()
 
@@ -219,9 +219,9 @@ class RawSnapshot(Snapshot):
         return parts[0]
 
 
-def names_of(place: Key | Prefix) -> tuple[str, ...]:
-    return tuple(names.name_of(part) for part in place.removesuffix("/").split("/")) if place else ()
+def names_of(target: Key | Prefix) -> tuple[str, ...]:
+    return tuple(names.name_of(part) for part in target.removesuffix("/").split("/")) if target else ()
 
 
-def ident(place: Key | Prefix) -> str:
-    return "/".join((VIEW, *names_of(place), *([""] if isinstance(place, Prefix) else [])))
+def ident(target: Key | Prefix) -> str:
+    return "/".join((VIEW, *names_of(target), *([""] if isinstance(target, Prefix) else [])))

@@ -35,13 +35,13 @@ class RawView(View):
             context.made_prefixes.add(Prefix(new + prefix[len(old) :]))
         self._folders.moved(old, new)
 
-    def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
-        return [(names_of(place), True)]
+    def names_of(self, prefix: Prefix) -> Iterable[NamedEntry]:
+        return [(names_of(prefix), True)]
 
     def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
-        if change.waits:
+        if change.queued:
             return
-        yield Affected(names_of(change.place), gone=change.kind in ("erase", "unknown", "unmade"), content=change.kind != "times")
+        yield Affected(names_of(change.target), gone=change.kind in ("erase", "unknown", "unmade"), content=change.kind != "times")
 
 
 def _moved(content: Content, old: Prefix, new: Prefix) -> Content:

@@ -48,20 +48,20 @@ class WholeArrayContent(Content):
         stem = names.name_of(path.name) if path != ROOT else self._context.store_name
         self.ident = node_ident(self.container.name, path.parent, made_name(stem, self.container.suffix))
 
-    async def _opened(self) -> OpenArray | None:
+    async def _array_now(self) -> OpenArray | None:
         """Return the array; the file then follows it through renames."""
         if self._live is not None:
             self._live.check()
-        opened = await self._context.hierarchy.array(self.path)
+        open_array = await self._context.hierarchy.array(self.path)
         if self._live is not None and self.is_outdated:
             raise StaleEntry(f"{self.path} was resized: open the file again", key=self.ident)
-        if opened is not None:
-            if self._live is not None and self._live is not opened.live and not self._live.is_in_place():
+        if open_array is not None:
+            if self._live is not None and self._live is not open_array.live and not self._live.is_in_place():
                 # Another array has taken the path; this file's own is no longer in place.
                 self._live.end("was replaced by another array")
                 self._live.check()
-            self._stand_for(opened.live)
-        return opened
+            self._stand_for(open_array.live)
+        return open_array
 
     def _stand_for(self, live: LiveNode) -> None:
         self._live, self._layouts = live, live.layouts
@@ -73,33 +73,33 @@ class WholeArrayContent(Content):
     def renewed(self) -> WholeArrayContent:
         return WholeArrayContent(self._context, self.path, self.container) if self.is_outdated else self
 
-    async def opened_to_write(self) -> None:
-        if (opened := await self._opened()) is not None:
-            await self._context.hierarchy.live.opened_to_write(opened.live)
+    async def open_to_write(self) -> None:
+        if (open_array := await self._array_now()) is not None:
+            await self._context.hierarchy.live.open_to_write(open_array.live)
 
     async def snapshot(self) -> Snapshot | None:
-        opened = await self._opened()
-        if opened is None:
+        open_array = await self._array_now()
+        if open_array is None:
             return None
-        layout = layout_of(self.container, opened.array.metadata)
+        layout = layout_of(self.container, open_array.array.metadata)
         changed_ns = await self.mtime_ns(layout.size)
-        writable = self.container.writable and self._context.may_write(opened.array.node)
+        writable = self.container.writable and self._context.may_write(open_array.array.node)
         attributes = Attributes(False, layout.size, changed_ns, writable=writable)
-        return _ArraySnapshot(OpenElements(self._context.hierarchy, opened), layout, attributes)
+        return _ArraySnapshot(OpenElements(self._context.hierarchy, open_array), layout, attributes)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         if empty:
             # An emptied file becomes a new array: the old one is no longer its content.
-            opened = await self._context.hierarchy.array(self.path)
+            open_array = await self._context.hierarchy.array(self.path)
             making = self._context.hierarchy.live.make(self.path)
             self._stand_for(making)
-            return NewArrayStage(self._context, making, self.ident, self.container, room, opened, self._stored)
-        opened = await self._opened()
-        if opened is None:
+            return NewArrayStage(self._context, making, self.ident, self.container, room, open_array, self._stored)
+        open_array = await self._array_now()
+        if open_array is None:
             raise no_such_entry(self.ident)
-        self._context.hierarchy.live.hold(opened.live)
-        layout = layout_of(self.container, opened.array.metadata)
-        return ElementsStage(self._context.hierarchy, self.ident, opened, layout, room, self._context.start_soon, self._stored)
+        self._context.hierarchy.live.hold(open_array.live)
+        layout = layout_of(self.container, open_array.array.metadata)
+        return ElementsStage(self._context.hierarchy, self.ident, open_array, layout, room, self._context.start_soon, self._stored)
 
     async def keep(self, room: StagingRoom) -> Stage:
         raise StaleEntry(f"{self.ident} is too large to be kept", key=self.ident)
@@ -114,9 +114,9 @@ class WholeArrayContent(Content):
             self._unsynced.pop(key, None)
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        opened = await self._context.hierarchy.array(self.path)
-        if opened is not None:
-            size = layout_of(self.container, opened.array.metadata).size
+        open_array = await self._context.hierarchy.array(self.path)
+        if open_array is not None:
+            size = layout_of(self.container, open_array.array.metadata).size
             self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=await self.changed_ns())
 
     async def mtime_ns(self, size: int) -> int:

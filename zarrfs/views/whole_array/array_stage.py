@@ -39,7 +39,7 @@ class ElementsStage(Stage):
         self,
         hierarchy: Hierarchy,
         ident: str,
-        opened: OpenArray,
+        open_array: OpenArray,
         layout: FileLayout,
         room: StagingRoom,
         start_soon: StartSoon,
@@ -47,11 +47,11 @@ class ElementsStage(Stage):
     ) -> None:
         self._hierarchy = hierarchy
         self._ident = ident
-        self._opened = opened
+        self._open_array = open_array
         self._layout = layout
         self._writer = ArrayWriter(
-            opened.array,
-            opened.reader,
+            open_array.array,
+            open_array.reader,
             budget=room.budget,
             directory=room.directory,
             start_soon=start_soon,
@@ -96,29 +96,29 @@ class ElementsStage(Stage):
                     raise NotPermitted(f"{self._ident}: the header describes the array and cannot be changed", key=self._ident)
         for extent, start, nbytes in parts:
             if not isinstance(extent, Literal):
-                at, place = extent.offset + start, extent.start + start
+                at, element_at = extent.offset + start, extent.start + start
                 piece = view[at - offset : at - offset + nbytes]
                 await (
-                    self._writer.write(place, piece)
+                    self._writer.write(element_at, piece)
                     if given is None
-                    else self._writer.write(*self._as_seen(place, piece, at, given))
+                    else self._writer.write(*self._as_seen(element_at, piece, at, given))
                 )
 
-    def _as_seen(self, place: int, data: Buffer, at: int, given: Given) -> tuple[int, Buffer, Mask | None]:
-        """Return the arguments of `ArrayWriter.write` for bytes written at ``at`` of the file, which is ``place`` in the elements.
+    def _as_seen(self, element_at: int, data: Buffer, at: int, given: Given) -> tuple[int, Buffer, Mask | None]:
+        """Return the arguments of `ArrayWriter.write` for bytes written at ``at`` of the file, which is ``element_at`` in the elements.
 
         Elements written in part are completed with the bytes last read or written there: the kernel writes a mapping back in pages.
         """
         changed = given.changed(at, data)
-        itemsize = self._opened.array.metadata.data_type.itemsize
+        itemsize = self._open_array.array.metadata.data_type.itemsize
         # If these bytes are unknown, the present ones complete the elements.
-        first = given.content(at - place % itemsize, place % itemsize) or b""
-        last = given.content(at + len(data), -(place + len(data)) % itemsize) or b""
+        first = given.content(at - element_at % itemsize, element_at % itemsize) or b""
+        last = given.content(at + len(data), -(element_at + len(data)) % itemsize) or b""
         if not first and not last:
-            return place, data, changed
+            return element_at, data, changed
         which = np.zeros(len(first) + len(data) + len(last), bool)
         which[len(first) : len(first) + len(data)] = True if changed is None else changed
-        return place - len(first), b"".join((first, data, last)), which
+        return element_at - len(first), b"".join((first, data, last)), which
 
     async def truncate(self, size: int) -> None:
         if size > self.size:
@@ -133,12 +133,12 @@ class ElementsStage(Stage):
     @property
     def path(self) -> NodePath:
         """The present or last path of the array."""
-        return self._opened.array.path
+        return self._open_array.array.path
 
     async def publish_into(self, array: Callable[[ArrayNode], Awaitable[Array]]) -> list[Coords]:
         """Publish into another array with the same metadata, which ``array`` creates, and return the chunks."""
         chunks = self._writer.dirty
-        self._writer.redirect(await array(self._opened.array.node))
+        self._writer.redirect(await array(self._open_array.array.node))
         await self._writer.publish()
         return chunks
 
@@ -146,7 +146,7 @@ class ElementsStage(Stage):
         await self._writer.aclose()
 
     async def _require_current(self) -> None:
-        if not await self._hierarchy.is_current(self._opened):
+        if not await self._hierarchy.is_current(self._open_array):
             raise StaleEntry(
-                f"the metadata of {self._opened.array.path} was changed concurrently: open the file again", key=self._ident
+                f"the metadata of {self._open_array.array.path} was changed concurrently: open the file again", key=self._ident
             )

@@ -63,8 +63,8 @@ class WholeArrayView(View):
                 else:
                     self._context.times.move(was, is_now)
 
-    def lost(self, place: Prefix) -> Iterable[NamedEntry]:
-        if (path := path_of(place)) is not None:
+    def lost(self, prefix: Prefix) -> Iterable[NamedEntry]:
+        if (path := path_of(prefix)) is not None:
             file, folder = self._idents(path)
             self._context.lose_names(folder)
             staged = self._context.staging.get(file)
@@ -72,13 +72,13 @@ class WholeArrayView(View):
                 self._context.times.forget(file)
             if staged is not None and staged.is_lost:
                 self._context.staging.supersede(staged)
-        return self.names_of(place)
+        return self.names_of(prefix)
 
     def left(self) -> Iterable[tuple[str, bool]]:
         return [(each, False) for each in self._context.temporaries.left(f"{self._container.name}/")]
 
-    def names_of(self, place: Prefix) -> Iterable[NamedEntry]:
-        path = path_of(place)
+    def names_of(self, prefix: Prefix) -> Iterable[NamedEntry]:
+        path = path_of(prefix)
         return [] if path is None else zip(self._names(path), (False, True), strict=True)
 
     def _names(self, path: NodePath) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -157,12 +157,12 @@ class WholeArrayGroup(OverlayDirectory):
         self.context = context
         self.container = container
         self.view = container.name
-        self._place = context.hierarchy.live.places.at(path)
+        self._bound = context.hierarchy.live.bound_paths.at(path)
 
     @property
     def path(self) -> NodePath:
         """The present path of its group."""
-        return self._place.path
+        return self._bound.path
 
     @property
     def here(self) -> str:
@@ -178,10 +178,10 @@ class WholeArrayGroup(OverlayDirectory):
 
     @property
     def is_outdated(self) -> bool:
-        return self._place.why_gone is not None
+        return self._bound.why_gone is not None
 
     def check(self) -> None:
-        self._place.check()
+        self._bound.check()
 
     # --- contents -----------------------------------------------------------------------------------------------------------
 
