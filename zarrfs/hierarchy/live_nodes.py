@@ -17,11 +17,11 @@ from zarrfs import fences
 from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.live_node import LiveNode, unfenced
 from zarrfs.errors import NameInvalid, NodeInDoubt
+from zarrfs.hierarchy.bound_paths import BoundPath, BoundPaths, moved_path, paths_of
 from zarrfs.hierarchy.known_nodes import without_large_attributes
 from zarrfs.hierarchy.live_array import DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.moves import relocated
 from zarrfs.hierarchy.path_index import PathIndex
-from zarrfs.hierarchy.places import BoundPath, BoundPaths, moved_path, paths_of
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from zarrfs.errors import IntentTooNew, ZarrfsError
+from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intent, Intents, Record, resolve
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.places import paths_of
 from zarrfs.keys import NodePath
 from zarrfs.stores.base import Store
 

@@ -13,8 +13,8 @@ from zarrfs import threads
 from zarrfs.arrays.flight import Flight
 from zarrfs.containers.base import MAX_NBYTES, FileLayout, GroupContainer, Literal
 from zarrfs.errors import NotRepresentable
+from zarrfs.hierarchy.bound_paths import BoundPath
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.places import BoundPath
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, UnsupportedNode
@@ -30,7 +30,7 @@ _RENDERED_NBYTES = 1 << 20
 class GroupLayout:
     """The layout of a group's file. Another object after a change of a document that changes the file, or of an array's identity.
 
-    ``arrays``: the arrays with elements in the file, by their paths at that time, each with its place.
+    ``arrays``: the arrays with elements in the file, by their paths at that time, each with its bound path.
     """
 
     def __init__(self, layout: FileLayout, arrays: Mapping[NodePath, tuple[ArrayMetadata, BoundPath]]) -> None:

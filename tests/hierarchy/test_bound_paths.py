@@ -10,7 +10,7 @@ from trio.testing import trio_test
 
 from tests.support.arrays import Example, reading, store_of
 from zarrfs.errors import StaleEntry
-from zarrfs.hierarchy.places import BoundPaths
+from zarrfs.hierarchy.bound_paths import BoundPaths
 from zarrfs.keys import ROOT, NodePath, Prefix
 
 A = Example((4,), (2,))

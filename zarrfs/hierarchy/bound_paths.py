@@ -29,14 +29,14 @@ class BoundPath:
 
 
 class BoundPaths:
-    """The places of a mount, by path. The root never moves."""
+    """The bound paths of a mount. The root never moves."""
 
     def __init__(self) -> None:
         self._at: dict[NodePath, weakref.ref[BoundPath]] = {}
         self._paths = PathIndex()
 
     def at(self, path: NodePath) -> BoundPath:
-        """Return the place of the node now at ``path``."""
+        """Return the bound path of the node now at ``path``."""
         found = self._at.get(path)
         bound = found() if found is not None else None
         if bound is None:
@@ -45,7 +45,7 @@ class BoundPaths:
         return bound
 
     def moved(self, old: NodePath, new: NodePath) -> None:
-        """Move the places at ``old`` and below it to ``new``, and end those there."""
+        """Move the bound paths at ``old`` and below it to ``new``, and end those there."""
         moving = self._taken(old)
         self.ended(new, "was replaced")
         for bound in moving:
@@ -53,12 +53,12 @@ class BoundPaths:
             self._put(bound)
 
     def ended(self, path: NodePath, why: str) -> None:
-        """End the places at ``path`` and below it; a later node there is another."""
+        """End the bound paths at ``path`` and below it; a later node there is another."""
         for bound in self._taken(path):
             bound.why_gone = why
 
     def _taken(self, path: NodePath) -> list[BoundPath]:
-        """Remove and return the places at ``path`` and below it."""
+        """Remove and return the bound paths at ``path`` and below it."""
         if path == ROOT:
             return []
         found = []
