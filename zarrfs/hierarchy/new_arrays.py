@@ -76,7 +76,7 @@ class NewArrays:
         fills = (fill_value,) if fill_value is not None else (zeros, None)
         transpose = order_codecs(order, len(shape))
         grid = layout.dialect.chunk_grid(chunk_shape, shape)
-        shards = self.shards(layout, grid.grid_shape(shape))
+        shards = self.shards(path, layout, grid.grid_shape(shape))
         # The preferred form comes first: there are alternatives for chunk order, and for a fill value that was not requested.
         refused: NotRepresentable | None = None
         for first, fill in itertools.product((transpose, ()) if transpose else ((),), fills):
@@ -103,8 +103,8 @@ class NewArrays:
         assert refused is not None
         raise refused
 
-    def shards(self, layout: Layout, grid_shape: Shape) -> tuple[ShardSpec, ...]:
-        """Return the shards of a new array with this grid: at most as many chunks along a dimension as the grid has.
+    def shards(self, path: NodePath, layout: Layout, grid_shape: Shape) -> tuple[ShardSpec, ...]:
+        """Return the shards of a new array at ``path`` with this grid: at most as many chunks along a dimension as the grid has.
 
         Raises `NotRepresentable` if ``layout`` has no shards.
         """
@@ -114,7 +114,7 @@ class NewArrays:
         asked = self._shards * len(grid_shape) if len(self._shards) == 1 else self._shards
         counts = tuple(max(1, min(count, extent)) for count, extent in zip(asked, grid_shape, strict=True))
         if (index_codecs := layout.dialect.new_index_codecs) is None:
-            raise NotRepresentable(f"{layout.dialect.name} has no shards, but new_shards is set")
+            raise NotRepresentable(f"{path}: {layout.dialect.name} has no shards, but new_shards is set", key=path)
         return (ShardSpec(counts, index_codecs=index_codecs),)
 
     def codecs(self, layout: Layout, data_type: DataType, first: Sequence[CodecSpec] = ()) -> tuple[CodecSpec, ...]:

@@ -80,7 +80,7 @@ class Zarr3Document(NodeDocument):
         editor = self._context.editor
         layout = await editor.layout_for(self.path)
         try:
-            new = self._new_array(layout, written, self._context.new_arrays.shards(layout, written.metadata.grid_shape))
+            new = self._new_array(layout, written, self._context.new_arrays.shards(self.path, layout, written.metadata.grid_shape))
         except NotRepresentable as error:
             raise ContentInvalid(f"{self.ident}: {error}", key=self.ident) from error
         await editor.turn_into_array(new)
@@ -159,6 +159,10 @@ def check_array(ident: str, shown: Zarr3Array, node: ArrayNode, written: ArrayNo
     if node.dialect != V3.name and (names is None or DIMENSIONS not in written.attributes) and None not in (names or ()):
         return
     if names not in (before.dimension_names, dimension_names(replace(node, attributes=written.attributes))):
+        if node.dialect != V3.name and None in (names or ()):
+            raise ContentInvalid(
+                f"{ident}: {node.dialect} has no arrays in which some dimensions have names and others none", key=ident
+            )
         raise ContentInvalid(f"{ident}: dimension_names of an array cannot be changed; its shape can", key=ident)
 
 
