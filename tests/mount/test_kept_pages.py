@@ -250,3 +250,24 @@ def test_an_open_file_does_not_read_pages_of_what_is_gone(mount: Mounted, event:
             return np.array(False)
 
         eventually(is_stale, np.array(True))
+
+
+@pytest.mark.parametrize("first", ["reader", "writer"])
+def test_refused_bytes_of_a_mapping_are_not_kept(store: Path, first: str) -> None:
+    """The kernel keeps the page of a mapping whose write-back was refused; a reader that is open meanwhile does not make it valid."""
+    with mounted(store, ends_with=7) as mount:
+        path = mount.path / "npy/a.npy"
+        content = path.read_bytes()
+        flags = (os.O_RDONLY, os.O_RDWR) if first == "reader" else (os.O_RDWR, os.O_RDONLY)
+        descriptors = dict(zip(flags, [os.open(path, each) for each in flags], strict=True))
+        assert os.pread(descriptors[os.O_RDONLY], len(content), 0) == content
+        with mmap.mmap(descriptors[os.O_RDWR], 0) as mapping:
+            # In the header, which cannot be changed.
+            mapping[100] = ord("#")
+            with pytest.raises(PermissionError):
+                mapping.flush()
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+        path.stat()
+        assert path.read_bytes() == content
+        assert path.read_bytes() == content

@@ -18,7 +18,7 @@ class OpenFile:
     ``opener``: the thread that opened it, 0 if unknown; ``writes``: opened for writing; ``written``: changed through this descriptor.
     """
 
-    __slots__ = ("handle", "inode", "opener", "writes", "written")
+    __slots__ = ("_since", "handle", "inode", "opener", "writes", "written")
 
     def __init__(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False) -> None:
         self.opener = opener
@@ -26,6 +26,12 @@ class OpenFile:
         self.inode = inode
         self.handle = handle
         self.written = False
+        self._since = inode.writes
+
+    @property
+    def pages(self) -> object:
+        """`Handle.pages`; None after a WRITE since the open: the kernel may keep written bytes that are refused or lost."""
+        return self.handle.pages if self._since == self.inode.writes else None
 
 
 class OpenDirectory:

@@ -36,8 +36,8 @@ class Inode:
     ``stamp``: digest of the size, time and generation of the kernel's attributes, 0 if irrelevant; an entry with another one is another
     file. ``doubtful``: several answers were given, and it is unknown which one the kernel took last. ``is_folder``: the kernel's type of
     it, which never changes; None if the kernel has none. ``size``: the kernel's size of a file, in bytes, -1 if unknown. ``pages``: the
-    oldest `Handle.pages` of pages that the kernel may have, None if unknown. ``below``: the inodes in a folder, without those that were
-    only listed.
+    oldest `Handle.pages` of pages that the kernel may have, None if unknown. ``writes``: number of WRITE requests. ``below``: the inodes
+    in a folder, without those that were only listed.
     """
 
     __slots__ = (
@@ -55,6 +55,7 @@ class Inode:
         "parent",
         "size",
         "stamp",
+        "writes",
     )
 
     def __init__(self, ino: int, parent: Inode | None, name: str) -> None:
@@ -68,6 +69,7 @@ class Inode:
         self.is_folder: bool | None = None
         self.size = -1
         self.pages: object = None
+        self.writes = 0
         self.below: set[Inode] | None = None
         self._node: Node | None = None
         self._node_ns = 0

@@ -331,14 +331,15 @@ class Operations(pyfuse3.Operations):
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> Buffer:  # type: ignore[override]
         open_file = self.session.files[fh]
         # The open is complete: the kernel has dropped the pages that were not valid for this handle.
-        open_file.inode.pages = open_file.handle.pages
+        open_file.inode.pages = open_file.pages
         self.session.read_requests += 1
         return await self.session.reads.read(open_file, off, size)
 
     @guarded
     async def write(self, fh: pyfuse3.FileHandleT, off: int, buf: bytes) -> int:
         open_file = self.session.files[fh]
-        open_file.inode.stamp = 0
+        open_file.inode.stamp, open_file.inode.pages = 0, None
+        open_file.inode.writes += 1
         open_file.written = True
         # The size matters only for a write that leaves a gap.
         size = open_file.inode.size if 0 <= off <= open_file.inode.size else await self._size(open_file.inode) if off else 0
