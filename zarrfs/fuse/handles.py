@@ -16,21 +16,22 @@ class OpenFile:
     """An open file.
 
     ``opener``: the thread that opened it, 0 if unknown; ``writes``: opened for writing; ``written``: changed through this descriptor.
+    ``direct``: it does not use the kernel's pages.
     """
 
     __slots__ = ("_since", "handle", "inode", "opener", "writes", "written")
 
-    def __init__(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False) -> None:
+    def __init__(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False, direct: bool = False) -> None:
         self.opener = opener
         self.writes = writes
         self.inode = inode
         self.handle = handle
         self.written = False
-        self._since = inode.writes
+        self._since = inode.writes if not direct else -1
 
     @property
     def pages(self) -> object:
-        """`Handle.pages`; None after a WRITE since the open: the kernel may keep written bytes that are refused or lost."""
+        """`Handle.pages`; None if it uses none, or after a WRITE since the open: the kernel may keep bytes that are refused or lost."""
         return self.handle.pages if self._since == self.inode.writes else None
 
 

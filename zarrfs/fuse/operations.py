@@ -425,5 +425,6 @@ class Operations(pyfuse3.Operations):
     def _file_info(
         self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int = 0, direct: bool = False
     ) -> pyfuse3.FileInfo:
-        number = pyfuse3.FileHandleT(self.session.add_file(inode, handle, opener, writes=how.write))
-        return pyfuse3.FileInfo(fh=number, direct_io=direct or handle.direct, keep_cache=keep_cache)
+        direct = direct or handle.direct
+        number = pyfuse3.FileHandleT(self.session.add_file(inode, handle, opener, writes=how.write, direct=direct))
+        return pyfuse3.FileInfo(fh=number, direct_io=direct, keep_cache=keep_cache)

@@ -204,10 +204,10 @@ class Session:
                 found = found or open_file
         return found
 
-    def add_file(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False) -> int:
-        """Register an open ``handle`` and return its number. ``writes``: opened for writing."""
+    def add_file(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False, direct: bool = False) -> int:
+        """Register an open ``handle``, as `OpenFile`, and return its number."""
         number = self._new_handle()
-        self.files[number] = OpenFile(inode, handle, opener, writes=writes)
+        self.files[number] = OpenFile(inode, handle, opener, writes=writes, direct=direct)
         self.inodes.add_open(inode)
         return number
 
