@@ -177,7 +177,7 @@ ENDLESS = f"""
 import sys
 sys.path.insert(0, {str(REPOSITORY)!r})
 from zarrfs.lifecycle import unmounting
-print(*unmounting.unmount(sys.argv[1], say=lambda line: print(line), every=0.2, spare=1.0, lazy=len(sys.argv) > 2), flush=True)
+print(*unmounting.unmount(sys.argv[1], print_line=print, every=0.2, spare=1.0, lazy=len(sys.argv) > 2), flush=True)
 """
 
 
