@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.position import Position
+from zarrfs.containers.base import Elements, FileLayout, Literal
 from zarrfs.errors import StaleEntry
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -70,3 +73,21 @@ class OpenElements:
         position, self._position = self._position, None
         if position is not None:
             self._open_array.reader.closed(position)
+
+
+async def read_range(layout: FileLayout, offset: int, size: int, read: Callable[[Elements, int, int], Awaitable[Buffer]]) -> Buffer:
+    """Return at most ``size`` bytes from ``offset`` of a file with this layout; valid until the caller's next await.
+
+    ``read(extent, begin, nbytes)`` returns ``nbytes`` bytes from byte ``begin`` of an extent of elements.
+    """
+    pieces: list[Buffer] = []
+    parts = list(layout.parts(offset, size))
+    for extent, begin, nbytes in parts:
+        if isinstance(extent, Literal):
+            piece: Buffer = memoryview(extent.data)[begin : begin + nbytes]
+        else:
+            piece = await read(extent, begin, nbytes)
+        if len(parts) == 1:
+            return piece
+        pieces.append(bytes(piece))
+    return b"".join(pieces)

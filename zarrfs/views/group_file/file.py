@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from zarrfs.containers.base import Elements, GroupContainer, Literal
+from zarrfs.containers.base import Elements, GroupContainer
 from zarrfs.errors import NotPermitted, StaleEntry
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -20,7 +20,7 @@ from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
 from zarrfs.views.base import ViewContext
 from zarrfs.views.group_file.layouts import GroupLayout, GroupLayouts
 from zarrfs.views.group_file.times import ChangeTimes
-from zarrfs.views.open_elements import OpenElements
+from zarrfs.views.open_elements import OpenElements, read_range
 
 MOST_OPEN = 256
 """Number of arrays that an open file keeps ready to be read."""
@@ -83,17 +83,7 @@ class _GroupHandle(Handle):
         return self._attributes
 
     async def read(self, offset: int, size: int) -> Buffer:
-        pieces: list[Buffer] = []
-        parts = list(self._layout.layout.parts(offset, size))
-        for extent, begin, nbytes in parts:
-            if isinstance(extent, Literal):
-                piece: Buffer = memoryview(extent.data)[begin : begin + nbytes]
-            else:
-                piece = await self._arrays.read(extent, extent.start + begin, nbytes)
-            if len(parts) == 1:
-                return piece
-            pieces.append(bytes(piece))
-        return b"".join(pieces)
+        return await read_range(self._layout.layout, offset, size, self._arrays.read)
 
     async def release(self) -> None:
         await self._arrays.aclose()
@@ -117,9 +107,10 @@ class _OpenArrays:
         # Held beyond that, to recognise an array that was replaced by an equal one.
         self._lives: dict[NodePath, LiveArray] = {}
 
-    async def read(self, extent: Elements, start: int, nbytes: int) -> Buffer:
-        """Return ``nbytes`` bytes from ``start`` of the array of ``extent``, converted. Raises `StaleEntry`."""
+    async def read(self, extent: Elements, begin: int, nbytes: int) -> Buffer:
+        """Return ``nbytes`` bytes from byte ``begin`` of ``extent``, converted. Raises `StaleEntry`."""
         assert extent.path is not None
+        start = extent.start + begin
         metadata, _ = self._layout.arrays[extent.path]
         array = self._open.get(extent.path)
         if array is None:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from zarrfs.arrays.live_node import LiveNode
-from zarrfs.containers.base import MAX_NBYTES, Container, FileLayout, Literal
+from zarrfs.containers.base import MAX_NBYTES, Container, Elements, FileLayout
 from zarrfs.errors import NotRepresentable, StaleEntry
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import ROOT, Key, NodePath
@@ -17,7 +17,7 @@ from zarrfs.vfs.node import Attributes, Buffer, no_such_entry
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext
 from zarrfs.views.group_directory import made_name, node_ident
-from zarrfs.views.open_elements import OpenElements
+from zarrfs.views.open_elements import OpenElements, read_range
 from zarrfs.views.whole_array.array_stage import ElementsStage
 from zarrfs.views.whole_array.new_array_stage import NewArrayStage
 
@@ -145,17 +145,10 @@ class _ArraySnapshot(Snapshot):
 
     async def read(self, offset: int, size: int) -> Buffer:
         await self._elements.check()
-        pieces: list[Buffer] = []
-        parts = list(self._layout.parts(offset, size))
-        for extent, start, nbytes in parts:
-            if isinstance(extent, Literal):
-                pieces.append(extent.data[start : start + nbytes])
-                continue
-            piece = await self._elements.read(extent.start + start, nbytes)
-            if len(parts) == 1:
-                return piece
-            pieces.append(bytes(piece))
-        return b"".join(pieces)
+        return await read_range(self._layout, offset, size, self._read)
+
+    async def _read(self, extent: Elements, begin: int, nbytes: int) -> Buffer:
+        return await self._elements.read(extent.start + begin, nbytes)
 
     async def aclose(self) -> None:
         await self._elements.aclose()
