@@ -22,8 +22,8 @@ HOUSE = """
     command         daemon lifecycle reports options stores.opening stores.urls
     reports         hierarchy arrays transformers stores model options memory
     daemon          everything below
-    lifecycle       options own_files
-    options         own_files
+    lifecycle       options
+    options         -
     fuse            vfs in_flight memory
     views           vfs hierarchy arrays containers dialects model stores.base memory threads registry
     vfs             memory threads durability
@@ -41,7 +41,6 @@ HOUSE = """
     durability      -
     in_flight       -
     fences          -
-    own_files       -
 """
 # Who may use the interface of stores may use what its operations take and return.
 STORE_INTERFACE = {
@@ -52,7 +51,7 @@ STORE_INTERFACE = {
     "stores.presupposing",
     "stores.values",
 }
-EVERYWHERE = {"", "errors", "keys", "printable"}
+EVERYWHERE = {"", "buffers", "errors", "keys", "printable"}
 # Packages of plug-ins, each of which is one module or one package in them.
 PLUGGED = ("codecs", "containers", "dialects", "stores", "views")
 
@@ -96,7 +95,7 @@ HOMES = {
     "sdnotify": {"daemon.systemd"},
     # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
     "errno": {
-        "own_files",
+        "options.own_files",
         "fuse",
         "stores",
         "daemon.serve",
@@ -126,7 +125,7 @@ HOMES = {
     "yaml": set(),
 }
 
-PURE = {"model", "codecs", "dialects", "containers", "keys", "errors"}
+PURE = {"buffers", "model", "codecs", "dialects", "containers", "keys", "errors"}
 IMPURE = {"trio", "os", "io.open", "pathlib", "socket", "time", "tempfile", "shutil", "logging.handlers"}
 
 MAX_LINES = 450

@@ -14,6 +14,7 @@ from tests.arrays.test_sharded import CHECKED, node, opened, sets
 from zarrfs.arrays import chunk_store, paged_shard_index, shard_index_reader
 from zarrfs.arrays.chunk_store import ChunkStore, FixedPrefix, Lasting, Merge, StoredChunks, Written
 from zarrfs.arrays.sharded import levels
+from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     GenerationMismatch,
     ShardIndexInvalid,
@@ -26,7 +27,7 @@ from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Expected, Generation, KeyStat
+from zarrfs.stores.values import Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 

@@ -12,13 +12,14 @@ from tests.support.stores import WaitingStore
 from zarrfs.arrays import compressed_shards, turns
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.sharded import levels
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError
 from zarrfs.keys import ByteRange, Key
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, KeyStat
+from zarrfs.stores.values import KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 

@@ -16,6 +16,7 @@ from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.shard_queue import ShardQueue
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, StoreError, StoreFull
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
@@ -23,7 +24,7 @@ from zarrfs.model.metadata import ArrayNode
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Expected, Generation
+from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.observed import ObservedStore
 
 ARRAY = node((8,), ShardSpec((4,)))

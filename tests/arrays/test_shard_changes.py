@@ -11,11 +11,11 @@ from tests.arrays.test_chunk_store import CHECKED, Append, Restless, all_of
 from tests.arrays.test_sharded import node, opened
 from tests.support.large_buffers import large_from
 from zarrfs.arrays.chunk_store import Lasting, Written
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch
 from zarrfs.keys import Key
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer
 
 ARRAY = node((4,), ShardSpec((4,), index_codecs=CHECKED))
 

@@ -24,8 +24,8 @@ from tests.support.codecs import of_objects, same
 from tests.support.comparing import expected_objects, is_object
 from tests.support.length import unhurried
 from zarrfs.arrays.array import fill
+from zarrfs.buffers import NDArray
 from zarrfs.codecs import lookup
-from zarrfs.codecs.base import Array
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported
 from zarrfs.model.codec_spec import CodecSpec
@@ -46,7 +46,7 @@ def chain_of(data_type: DataType, config: dict[str, Any], *more: CodecSpec) -> C
     return CodecChain.build((lookup.from_numcodecs(json.loads(json.dumps(config))), *more), data_type)
 
 
-def plain_lists(chunk: Array) -> Array:
+def plain_lists(chunk: NDArray) -> NDArray:
     return of_objects([each.tolist() if isinstance(each, np.ndarray) else each for each in chunk.reshape(-1)], chunk.shape)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from zarrfs.buffers import Buffer
 from zarrfs.fuse.handles import OpenFile
 from zarrfs.fuse.inodes import Inode
-from zarrfs.vfs.node import Attributes, Buffer, Handle
+from zarrfs.vfs.node import Attributes, Handle
 
 
 class Paged(Handle):

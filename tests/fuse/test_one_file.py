@@ -13,10 +13,11 @@ import trio.testing
 
 from tests.support.callers import CALLER
 from tests.support.drivers import RecordingNotifier
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ContentInvalid, EntryExists, StaleEntry
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.session import Session
-from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags
+from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, OpenFlags, VfsNode
 
 
 class OneHandle(Handle):
@@ -77,7 +78,7 @@ class Folder(Directory):
     async def attributes(self) -> Attributes:
         return Attributes(True)
 
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         return self.file
 
     async def entries(self) -> AsyncIterator[Entry]:

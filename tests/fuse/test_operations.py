@@ -17,12 +17,13 @@ import trio.testing
 from tests.support.callers import CALLER
 from tests.support.drivers import DirectDriver, Fields, RecordingNotifier, direct
 from tests.support.stores import FailingStore, WaitingStore
+from zarrfs.buffers import Buffer
 from zarrfs.errors import NotPermitted, StoreError, StoreFull, StoreTimeout
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.session import Session
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
-from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags
+from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, OpenFlags, VfsNode
 
 # Made anew for each test: an error collects the frames that it passed through.
 ERRORS: dict[str, tuple[Callable[[], Exception], int]] = {
@@ -108,7 +109,7 @@ class RaisingDirectory(Directory):
         self._raising()
         return Attributes(True)
 
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         self._raising()
         return RaisingFile(self._raising) if name.startswith("file") else RaisingDirectory(self._raising)
 

@@ -8,12 +8,13 @@ import pytest
 import trio
 from trio.testing import MockClock, trio_test
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreTimeout
 from zarrfs.fuse.handles import OpenFile
 from zarrfs.fuse.inodes import Inode
 from zarrfs.fuse.reads import Reads
 from zarrfs.vfs.loading import loading
-from zarrfs.vfs.node import Buffer, Handle
+from zarrfs.vfs.node import Handle
 
 
 @pytest.fixture

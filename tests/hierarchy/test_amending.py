@@ -15,12 +15,13 @@ from trio.testing import trio_test
 from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
 from tests.support.trees import read, tree_over, write
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreFull, ZarrfsError
 from zarrfs.keys import Key
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Expected, Generation
+from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 
 ZARRAY = json.loads(array_document((4,), (2,), "|u1"))

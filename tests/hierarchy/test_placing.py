@@ -17,6 +17,7 @@ from tests.support.arrays import reading
 from tests.support.small_shards import document, shard, sharding
 from tests.support.stores import contents, fill
 from zarrfs.arrays.position import Position
+from zarrfs.buffers import Buffer
 from zarrfs.dialects.base import Edit
 from zarrfs.errors import (
     ContentInvalid,
@@ -41,7 +42,7 @@ from zarrfs.model.data_type import from_name
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Expected, Generation
+from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 

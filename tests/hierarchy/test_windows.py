@@ -22,10 +22,11 @@ from trio.testing import trio_test
 
 from tests.support.length import FULL
 from tests.support.trees import READ_ONLY, tree_of, tree_over, walk
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StaleEntry, ZarrfsError
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.folder.store import FolderStore
-from zarrfs.stores.values import Answer, Buffer, Expected, Generation, KeyStat
+from zarrfs.stores.values import Answer, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Directory, OpenFlags

@@ -14,11 +14,10 @@ import pytest
 
 from tests.support.attackers import EVE, act, home, needs_root, repeating, snapshot
 from tests.support.mounting import ROOT, mounted, mountpoint, run, zarrfs
-from zarrfs import own_files
 from zarrfs.command import install
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.lifecycle import exit_report, runtime_folder
-from zarrfs.options import log_file
+from zarrfs.options import log_file, own_files
 from zarrfs.options.cache_directory import cache_directory
 from zarrfs.options.config import MountConfig
 from zarrfs.vfs.spill_buffer import SpillBuffer

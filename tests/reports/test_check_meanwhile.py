@@ -16,6 +16,7 @@ from tests.support.small_shards import LITTLE, UnlistableStore, document, shard,
 from tests.support.small_stores import SMALL, write
 from tests.support.stores import fill
 from zarrfs.arrays import paged_shard_index, shard_index_reader, shard_survey
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ByteRange, Key, NodePath
@@ -23,7 +24,7 @@ from zarrfs.options.config import MountConfig
 from zarrfs.reports import check, check_grid, check_shards
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Generation
+from zarrfs.stores.values import Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 
 SHARDED = {"a/zarr.json": document(64, 16, sharding(4)), **{f"a/c/{number}": shard(4, CHUNKS) for number in range(4)}}

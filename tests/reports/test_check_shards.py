@@ -14,6 +14,7 @@ import trio
 from tests.support.small_shards import NONE, ShardReads, UnlistableStore, document, index, shard, sharding
 from tests.support.small_stores import write
 from tests.support.stores import fill
+from zarrfs.buffers import Buffer
 from zarrfs.command import main
 from zarrfs.errors import StoreError
 from zarrfs.keys import ByteRange, Key
@@ -23,7 +24,7 @@ from zarrfs.reports.check import check
 from zarrfs.reports.findings import Finding, Report
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, KeyStat
+from zarrfs.stores.values import KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 
 CHUNKS = {0: b"abcd", 1: b"efgh", 3: b"mnop"}

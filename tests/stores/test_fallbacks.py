@@ -9,11 +9,12 @@ import trio
 from trio.testing import trio_test
 
 from tests.support.stores import contents
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreError, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.capabilities import Capabilities
-from zarrfs.stores.values import MISSING, Buffer, DirEntry, Expected, Generation, Got, KeyStat
+from zarrfs.stores.values import MISSING, DirEntry, Expected, Generation, Got, KeyStat
 
 
 class LeastStore(Store):

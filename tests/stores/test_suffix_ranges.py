@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from trio.testing import trio_test
 
+from zarrfs.buffers import Buffer
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer
 
 A = Key("a")
 

@@ -14,7 +14,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from zarrfs.codecs.base import BYTE, Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
+from zarrfs.buffers import Buffer, NDArray
+from zarrfs.codecs.base import BYTE, ArrayBytesCodec, ChunkSpec, Dtype
 from zarrfs.codecs.configuration import only
 from zarrfs.errors import ChunkDecodeError, MetadataError
 from zarrfs.model.codec_spec import CodecSpec
@@ -43,11 +44,11 @@ class Brick(ArrayBytesCodec):
             raise MetadataError(f"codec test.brick: elements are numbers, not {dtype}")
         return BYTE
 
-    def encode(self, array: Array) -> Buffer:
+    def encode(self, array: NDArray) -> Buffer:
         header = _MAGIC + struct.pack(f">{array.ndim + 1}I", array.ndim, *array.shape[::-1])
         return header + array.astype(array.dtype.newbyteorder(">")).tobytes()
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray:
         data, ndim = bytes(data), len(spec.shape)
         start = len(_MAGIC) + 4 * (ndim + 1)
         if len(data) < start or data[: len(_MAGIC)] != _MAGIC:

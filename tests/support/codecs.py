@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from zarrfs import registry
-from zarrfs.codecs.base import Array, Codec
+from zarrfs.buffers import NDArray
+from zarrfs.codecs.base import Codec
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkEncodeError, MetadataError
 from zarrfs.model import data_type
@@ -21,16 +22,16 @@ SHAPE = (6, 4)
 _NUMBERS = np.arange(24).reshape(SHAPE) * 37 % 256 - 100
 
 
-def of_objects(elements: list[Any], shape: tuple[int, ...]) -> Array:
+def of_objects(elements: list[Any], shape: tuple[int, ...]) -> NDArray:
     """Return a chunk of objects, without NumPy's conversion of lists to dimensions."""
-    chunk: Array = np.empty(len(elements), object)
+    chunk: NDArray = np.empty(len(elements), object)
     for index, element in enumerate(elements):
         chunk[index] = element
     return chunk.reshape(shape)
 
 
 _ANY = [None, 1, -2.5, "é", "", True, [], {}, [1, [2]], {"a": {"b": None}}, "long", 2**40]
-_CHUNKS: list[tuple[DataType, Array]] = [
+_CHUNKS: list[tuple[DataType, NDArray]] = [
     (data_type.from_name("int32"), _NUMBERS.astype("<i4")),
     (data_type.from_name("float64"), (_NUMBERS / 7).astype("<f8")),
     (data_type.from_name("float32"), (_NUMBERS / 7).astype("<f4")),
@@ -51,7 +52,7 @@ class Example:
     codec_class: type[Codec]
     spec: CodecSpec
     chain: CodecChain
-    chunk: Array
+    chunk: NDArray
 
     @property
     def id(self) -> str:
@@ -59,7 +60,7 @@ class Example:
         return f"{self.spec.name}-{'-'.join(str(value) for value in self.spec.configuration.values())}"
 
 
-def same(ours: Array, theirs: Array) -> bool:
+def same(ours: NDArray, theirs: NDArray) -> bool:
     """Return True if two chunks are equal: bit for bit, or equal objects of the same type."""
     if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
         return False

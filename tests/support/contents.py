@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import trio
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkSizeMismatch
 from zarrfs.vfs.content import Snapshot, WholeContent
-from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.node import Attributes
 
 
 class FakeContent(WholeContent):

@@ -15,7 +15,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from zarrfs.codecs.base import BYTE, Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
+from zarrfs.buffers import Buffer, NDArray
+from zarrfs.codecs.base import BYTE, ArrayBytesCodec, ChunkSpec, Dtype
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.errors import ChunkDecodeError, MetadataError
 from zarrfs.model.codec_spec import CodecSpec
@@ -46,11 +47,11 @@ class Framed(ArrayBytesCodec):
             raise MetadataError(f"codec test.framed: elements are numbers, not {dtype}")
         return BYTE
 
-    def encode(self, array: Array) -> Buffer:
+    def encode(self, array: NDArray) -> Buffer:
         header = _MAGIC + struct.pack(f">{array.ndim + 1}I", array.ndim, *array.shape)
         return header + zlib.compress(array.astype(array.dtype.newbyteorder(">")).tobytes(), self.level)
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray:
         header = _MAGIC + struct.pack(f">{len(spec.shape) + 1}I", len(spec.shape), *spec.shape)
         data = bytes(data)
         if data[: len(header)] != header:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, unquote
 
-from zarrfs.codecs.base import Buffer
+from zarrfs.buffers import Buffer
 from zarrfs.codecs.configuration import only
 from zarrfs.codecs.vlen import ObjectCodec
 from zarrfs.errors import ChunkDecodeError

@@ -10,10 +10,11 @@ from typing import Any
 
 import google_crc32c
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import Buffer, DirEntry, Generation, KeyStat
+from zarrfs.stores.values import DirEntry, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 
 EMPTY = 2**64 - 1

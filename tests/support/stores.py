@@ -8,9 +8,10 @@ from fnmatch import fnmatchcase
 
 import trio
 
+from zarrfs.buffers import Buffer
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import Answer, DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 
 

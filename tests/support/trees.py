@@ -16,7 +16,7 @@ from zarrfs.errors import IsADirectory, NotADirectory
 from zarrfs.options.config import resolve
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
-from zarrfs.vfs.node import SIZE_UNKNOWN, Directory, Entry, File, Node, OpenFlags
+from zarrfs.vfs.node import SIZE_UNKNOWN, Directory, Entry, File, OpenFlags, VfsNode
 
 READ_ONLY = OpenFlags()
 _READ_NBYTES = 128 * 1024
@@ -47,9 +47,9 @@ async def tree_of(path: Path | str, **options: Any) -> AsyncIterator[MountTree]:
         await store.aclose()
 
 
-async def walk(tree: MountTree | Directory, path: str) -> Node:
+async def walk(tree: MountTree | Directory, path: str) -> VfsNode:
     """Return the node at ``path`` (``npy/a/b.npy``). Raises `NoSuchEntry`."""
-    node: Node = tree.root if isinstance(tree, MountTree) else tree
+    node: VfsNode = tree.root if isinstance(tree, MountTree) else tree
     for name in path.split("/"):
         if name:
             if not isinstance(node, Directory):

@@ -105,9 +105,9 @@ def test_a_prefix_of_shards_that_changed_is_the_prefixes_of_their_chunks_and_its
     assert seen(grid, Prefix(FOO + "c3/1/"), "set") == [(f"{FOO}{each}/", "unknown") for each in ("c3/1", "c6/2")]
     assert seen(grid, Prefix(FOO + "c4/"), "set") == [(FOO + "c4/", "unknown")]
     # A folder that is kept empty is none of these, in front.
-    assert seen(grid, Prefix(FOO + "c2/"), "made") == seen(grid, Prefix(FOO + "c2/"), "unmade") == []
+    assert seen(grid, Prefix(FOO + "c2/"), "mkdir") == seen(grid, Prefix(FOO + "c2/"), "rmdir") == []
     for prefix in ("", "data/", FOO, FOO + "notes/", "x/"):
-        for kind in ("erase", "made", "unknown"):
+        for kind in ("erase", "mkdir", "unknown"):
             assert seen(grid, Prefix(prefix), kind) == [(prefix, kind)]
 
 

@@ -11,6 +11,7 @@ from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 
 from tests.support.sharding import Grid
 from tests.support.stores import WaitingStore, contents, fill
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, StoreTimeout
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -18,7 +19,7 @@ from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import ABSENT, Buffer, Expected, Generation
+from zarrfs.stores.values import ABSENT, Expected, Generation
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore

@@ -13,6 +13,7 @@ import trio.testing
 
 from tests.support.contents import FakeContent, FakeSnapshot
 from tests.support.trees import READ_ONLY
+from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     ChunkSizeMismatch,
     FileTooLarge,
@@ -26,7 +27,7 @@ from zarrfs.errors import (
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.loading import Change
-from zarrfs.vfs.node import Buffer, Handle, OpenFlags
+from zarrfs.vfs.node import Handle, OpenFlags
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.vfs.staging import Staged, StagingArea, State
 

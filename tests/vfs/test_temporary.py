@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.contents import FakeContent
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkSizeMismatch, EntryExists, NoSuchEntry, StoreFull
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Buffer, Handle, OpenFlags
+from zarrfs.vfs.node import Handle, OpenFlags
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary import Temporaries, TemporaryFile, is_temporary
 

@@ -20,7 +20,7 @@ from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import ContentInvalid, NoSuchEntry
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import SIZE_UNKNOWN, Node
+from zarrfs.vfs.node import SIZE_UNKNOWN, VfsNode
 from zarrfs.views.nodes import shown_copies
 
 DIALECTS = pytest.mark.parametrize("dialect", [2, 3])
@@ -179,7 +179,7 @@ async def test_looking_up_other_names_does_not_make_it() -> None:
                 folder: Any = await walk(s.tree, view)
                 entries = {entry[0]: entry async for entry in folder.entries()}
                 assert entries[name][2] == SIZE_UNKNOWN
-                node: Node = await folder.lookup(name)
+                node: VfsNode = await folder.lookup(name)
                 size = (await node.attributes()).size
                 entries = {entry[0]: entry async for entry in folder.entries()}
                 assert entries[name][2] == size == len(await read(s.tree, f"{view}/{name}"))

@@ -11,13 +11,14 @@ from trio.testing import trio_test
 
 from tests.support.stores import contents, fill
 from tests.support.trees import READ_ONLY, read, tree_over, walk, write
+from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import EntryExists, NoSuchEntry, StaleEntry, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Buffer, Expected, Generation
+from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
 from zarrfs.vfs.temporary import TemporaryFile
@@ -162,5 +163,5 @@ async def test_a_folder_that_is_moved_or_removed_behind_the_mount_takes_its_empt
         moved = await walk(tree, "raw/b")
         assert isinstance(moved, Directory)
         assert {entry[0] async for entry in moved.entries()} == {"k", "empty"}
-        (gone,) = raw.affected(Change(Prefix("a/"), "unmade"), ())
+        (gone,) = raw.affected(Change(Prefix("a/"), "rmdir"), ())
         assert (gone.names, gone.gone) == (("a",), True)

@@ -16,6 +16,7 @@ from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.live_node import with_memory
 from zarrfs.arrays.padding import encode_padded
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, NodeMoving, TooLarge, ZarrfsError
 from zarrfs.keys import ByteRange, NodePath
@@ -26,9 +27,7 @@ from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.model.variable_fill import element
-from zarrfs.stores.values import Buffer, Generation, KeyStat
-
-Elements = np.ndarray[Any, np.dtype[Any]]
+from zarrfs.stores.values import Generation, KeyStat
 
 E = TypeVar("E", bound=ZarrfsError)
 
@@ -42,9 +41,9 @@ class ChunkPart(NamedTuple):
     """
 
     coords: Coords
-    out: Elements
+    out: NDArray
     selection: Selection
-    where: Elements | None = None
+    where: NDArray | None = None
 
 
 class Array:
@@ -80,7 +79,7 @@ class Array:
         """Return True if the grid has such a chunk, stored or not."""
         return in_grid(coords, self.metadata.grid_shape)
 
-    async def read_chunk(self, coords: Coords, generation: Generation | None = None) -> Elements | None:
+    async def read_chunk(self, coords: Coords, generation: Generation | None = None) -> NDArray | None:
         """Return a chunk at its full shape; None if it is not stored.
 
         Raises `ChunkDecodeError`, naming the chunk, and `GenerationMismatch` if it is no longer of the requested ``generation``.
@@ -102,12 +101,12 @@ class Array:
         """Return the encoded chunk, for `decode_chunk`, and its stat; None if it is not stored."""
         return await self.chunks.get_with_stat(coords, ByteRange(0, self.encoded_limit(coords) + 1))
 
-    async def decode_chunk(self, coords: Coords, data: Buffer) -> Elements:
+    async def decode_chunk(self, coords: Coords, data: Buffer) -> NDArray:
         """Return the elements of a chunk stored as ``data``, at its full shape. Raises `ChunkDecodeError`, naming the chunk."""
         async with self._budget.working(self._decoding_nbytes(coords)):
             return await self._decoded(coords, data)
 
-    async def filled(self, coords: Coords) -> Elements:
+    async def filled(self, coords: Coords) -> NDArray:
         """Return the fill values of a chunk that is not stored, in the form of `read_chunk`."""
         async with self._budget.working(spill.in_memory(self._cost(coords))):
             return await threads.cpu(self._cost(coords), self._filled, coords)
@@ -186,13 +185,13 @@ class Array:
         each = max(map(self._decoding_nbytes, coords), default=0)
         return self._budget.working(2 * (min(nbytes, spill.large_nbytes()) + each))
 
-    async def invalid(self, coords: Coords, elements: Elements) -> str | None:
+    async def invalid(self, coords: Coords, elements: NDArray) -> str | None:
         """Return why ``elements``, a decoded chunk, are not of the array's type (`zarrfs.arrays.booleans`); None if they are."""
         if not self._has_booleans:
             return None
         return await threads.cpu(self._cost(coords), invalid_boolean, part(elements, self.inside(coords)))
 
-    def encode_now(self, coords: Coords, elements: Elements, *, whole: bool = False) -> Buffer:
+    def encode_now(self, coords: Coords, elements: NDArray, *, whole: bool = False) -> Buffer:
         """Return the result of `encode_chunk`, for elements that do not change afterwards. Runs in a thread.
 
         ``whole``: the elements beyond the array's edge are already correct.
@@ -244,10 +243,10 @@ class Array:
     def _decoding_nbytes(self, coords: Coords) -> int:
         return self.chain.decoding_nbytes(self.metadata.chunk_grid.chunk_shape(coords)) + spill.in_memory(self._cost(coords))
 
-    async def _decoded(self, coords: Coords, data: Buffer) -> Elements:
+    async def _decoded(self, coords: Coords, data: Buffer) -> NDArray:
         shape = self.metadata.chunk_grid.chunk_shape(coords)
         try:
-            elements: Elements = await threads.cpu(self._cost(coords), self._decode, data, shape)
+            elements: NDArray = await threads.cpu(self._cost(coords), self._decode, data, shape)
         except (ChunkDecodeError, TooLarge) as error:
             raise self.naming(error, "decoding", coords) from error
         self._counters.chunks_decoded += 1
@@ -257,12 +256,12 @@ class Array:
         """Return the decoded size of a chunk, in bytes; for elements of variable size its upper bound."""
         return self.metadata.chunk_nbytes(coords) if self.plain is None else MAX_VARIABLE_NBYTES
 
-    def _filled(self, coords: Coords) -> Elements:
+    def _filled(self, coords: Coords) -> NDArray:
         elements = spill.array(self.metadata.chunk_grid.chunk_shape(coords), self.metadata.data_type.dtype)
         fill(self.metadata, elements)
         return elements if self.plain is None else np.frombuffer(self.plain.encode(elements), np.uint8)
 
-    def _decode(self, data: Buffer, shape: Shape) -> Elements:
+    def _decode(self, data: Buffer, shape: Shape) -> NDArray:
         if self.plain is None:
             # Parts may be copied out on the event loop, which cannot afford to reorder dimensions.
             return spill.contiguous(self.chain.decode(data, shape))
@@ -334,7 +333,7 @@ class Array:
         shape = metadata.chunk_grid.chunk_shape(coords)
         inside = self.inside(coords)
         is_padded = any(part.stop < length for part, length in zip(inside, shape, strict=True))
-        elements: Elements
+        elements: NDArray
         if is_padded and self.chain.after_another:
             if self.plain is not None:
                 elements = self.plain.decode(data, shape)
@@ -372,14 +371,14 @@ def _shares(encoded: Buffer, data: Buffer) -> bool:
     return bool(first < begin + len(data) and begin < first + len(encoded))
 
 
-def part(elements: Elements, selection: Selection) -> Elements:
+def part(elements: NDArray, selection: Selection) -> NDArray:
     """Return a view of ``selection``. The ellipsis keeps the element of a 0-dimensional array a writable array."""
     index: Any = (*selection, ...)
-    view: Elements = elements[index]
+    view: NDArray = elements[index]
     return view
 
 
-def fill(metadata: ArrayMetadata, out: Elements) -> None:
+def fill(metadata: ArrayMetadata, out: NDArray) -> None:
     """Set every element of ``out`` to the value that a missing chunk reads as, bit for bit."""
     if out.size == 0:
         return
@@ -402,7 +401,7 @@ def fill(metadata: ArrayMetadata, out: Elements) -> None:
 _COMPARED_NBYTES = 4 * 1024 * 1024
 
 
-def is_filled(metadata: ArrayMetadata, elements: Elements) -> bool:
+def is_filled(metadata: ArrayMetadata, elements: NDArray) -> bool:
     """Return True if all ``elements`` equal, bit for bit, what a missing chunk reads as. An undefined fill value equals nothing."""
     if metadata.fill_value is None:
         return False

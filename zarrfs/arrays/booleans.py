@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.codecs.base import Array as Elements
+from zarrfs.buffers import NDArray
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -22,7 +22,7 @@ def has_booleans(dtype: np.dtype[Any]) -> bool:
     return dtype.base.kind == "b" if dtype.base.fields is None else has_booleans(dtype.base)
 
 
-def invalid_boolean(elements: Elements, mask: Mask | None = None) -> str | None:
+def invalid_boolean(elements: NDArray, mask: Mask | None = None) -> str | None:
     """Return the defect of the elements (those of ``mask``, of the same shape); None if each is a byte 0 or 1. Runs in a thread."""
     if not has_booleans(elements.dtype):
         return None

@@ -15,10 +15,11 @@ import trio
 
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, StoredChunk, Written
 from zarrfs.arrays.live_node import LiveNode
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, LayoutChanged, NodeMoving, StaleEntry, StoreReadOnly, ZarrfsError
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.stores.values import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Generation, KeyStat
 
 T = TypeVar("T")
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
 
 from zarrfs.arrays.flight import Flight
+from zarrfs.buffers import NDArray
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.memory.spill import is_mapped
 from zarrfs.model.chunk_grid import Coords
 
-Array = np.ndarray[Any, np.dtype[Any]]
 # Overhead of an entry: a sparse array has many chunks without elements.
 _ENTRY_NBYTES = 512
 # Limit of mapped files, as a multiple of the memory limit.
@@ -26,7 +23,7 @@ CacheKey = tuple[int, Coords]
 
 @dataclass(slots=True)
 class _Entry:
-    array: Array | None
+    array: NDArray | None
     generation: str | None
     mapped: bool = False
 
@@ -46,7 +43,7 @@ class _Reading:
     flight: Flight = field(default_factory=Flight)
     stale: bool = False
     done: bool = False
-    array: Array | None = None
+    array: NDArray | None = None
 
 
 class ChunkCache:
@@ -68,12 +65,14 @@ class ChunkCache:
         self._of: dict[int, set[Coords]] = {}
         self._readings: dict[CacheKey, _Reading] = {}
 
-    def peek(self, key: CacheKey) -> tuple[bool, Array | None]:
+    def peek(self, key: CacheKey) -> tuple[bool, NDArray | None]:
         """Return whether the chunk is cached, and the chunk."""
         entry = self._entries.get(key)
         return (False, None) if entry is None else (True, entry.array)
 
-    async def get(self, key: CacheKey, read: Callable[[], Awaitable[Array | None]], generation: str | None = None) -> Array | None:
+    async def get(
+        self, key: CacheKey, read: Callable[[], Awaitable[NDArray | None]], generation: str | None = None
+    ) -> NDArray | None:
         """Return the chunk, from the cache or from ``read()``, which concurrent callers share."""
         while True:
             entry = self._entries.get(key)

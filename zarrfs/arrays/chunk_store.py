@@ -15,13 +15,14 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, GenerationMismatch, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.stores.base import Store
 from zarrfs.stores.expecting import check, set_over
-from zarrfs.stores.values import ABSENT, Buffer, Generation, KeyStat
+from zarrfs.stores.values import ABSENT, Generation, KeyStat
 
 StoredChunk = tuple[Coords, int, int | None]
 """Coordinates, stored bytes, mtime_ns (None if the store keeps none)."""
@@ -56,8 +57,8 @@ class Merge(abc.ABC):
         """
 
     @abc.abstractmethod
-    def lasting(self, made: Buffer | None) -> Lasting:
-        """Return the change that produced ``made``, for use without the writer. Called after `onto`."""
+    def lasting(self, result: Buffer | None) -> Lasting:
+        """Return the change that produced ``result``, for use without the writer. Called after `onto`."""
 
 
 class Lasting(Merge):
@@ -66,7 +67,7 @@ class Lasting(Merge):
     packed: Buffer
 
     @abc.abstractmethod
-    def kept(self, made: Buffer | None, packed: Buffer) -> Lasting:
+    def kept(self, result: Buffer | None, packed: Buffer) -> Lasting:
         """Return the same change, held in other memory."""
 
     @abc.abstractmethod
@@ -180,13 +181,13 @@ class ChunkStore(abc.ABC):
         now = time.time_ns()
         for unit in units.values():
             async with self.exclusive(next(iter(unit))):
-                made, merges = split(unit)
+                result, merges = split(unit)
                 for coords, (stored, _) in (await self.stored(merges)).items():
                     data = await merges[coords].onto(stored)
                     if data is not stored:
-                        made[coords] = data
-                if made:
-                    await self.merge({coords: Written(data, new_generation(), now) for coords, data in made.items()})
+                        result[coords] = data
+                if result:
+                    await self.merge({coords: Written(data, new_generation(), now) for coords, data in result.items()})
 
     async def stored(self, merges: Mapping[Coords, Merge]) -> dict[Coords, tuple[Buffer | None, Generation]]:
         """Return the stored values of these chunks with their generations; None and ``""`` for a missing one.
@@ -288,18 +289,18 @@ class StoredChunks(ChunkStore):
         for number in range(_TRIES):
             try:
                 if merge.is_slow and number < _TRIES_UNLOCKED:
-                    made = await self._made(key, merge)
+                    result = await self._result(key, merge)
                     async with self._store.exclusive(key):
-                        await self._put_over(key, *made)
+                        await self._put_over(key, *result)
                 else:
                     async with self._store.exclusive(key):
-                        await self._put_over(key, *await self._made(key, merge))
+                        await self._put_over(key, *await self._result(key, merge))
             except GenerationMismatch:
                 continue
             return
         raise GenerationMismatch(f"{key!r}: partial change failed: the value was replaced during each attempt", key=key)
 
-    async def _made(self, key: Key, merge: Merge) -> tuple[Buffer | None, Buffer | None, Generation]:
+    async def _result(self, key: Key, merge: Merge) -> tuple[Buffer | None, Buffer | None, Generation]:
         """Return the merged value, the stored value, and the generation of the latter."""
         found = await self._store.get_with_stat(key, ByteRange(0, merge.limit + 1))
         stored, generation = (found[0], found[1].generation) if found is not None else (None, "")

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from zarrfs import threads
 from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written
 from zarrfs.arrays.turns import Turns
+from zarrfs.buffers import Buffer
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError, TooLarge
@@ -21,7 +22,7 @@ from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.memory.spill import in_memory
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.codec_spec import CodecSpec
-from zarrfs.stores.values import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Generation, KeyStat
 
 # Readers go through the shards of an array in order. Large ones are in files.
 _REMEMBERED = 8

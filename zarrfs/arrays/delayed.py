@@ -13,11 +13,12 @@ from zarrfs.arrays.paged_shard_index import not_at_once
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.sharded import levels
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, GenerationMismatch
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.values import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Generation, KeyStat
 
 T = TypeVar("T")
 

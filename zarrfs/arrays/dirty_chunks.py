@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.arrays.array import Elements
+from zarrfs.buffers import NDArray
 from zarrfs.errors import StoreFull
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import array, reserve
@@ -73,14 +73,14 @@ class DirtyRun:
     inside the array were written, counted in the order of the written file (C order of ``inside``, or of its transpose).
     """
 
-    __slots__ = ("_fronts", "_gone", "_masks", "_spans", "file_range", "form", "memory", "size", "units")
+    __slots__ = ("_fronts", "_gone", "_masks", "_spans", "file_range", "memory", "run_layout", "size", "units")
 
-    def __init__(self, units: Sequence[DirtyUnit], form: RunLayout, memory: Elements, file_range: _FileRange | None) -> None:
+    def __init__(self, units: Sequence[DirtyUnit], run_layout: RunLayout, memory: NDArray, file_range: _FileRange | None) -> None:
         self.units = units
-        self.form = form
+        self.run_layout = run_layout
         self.memory = memory
         self.file_range = file_range
-        self.size = math.prod(form.inside)
+        self.size = math.prod(run_layout.inside)
         # A sequential pass writes the elements of a chunk from first to last: one number then records them.
         self._fronts = [0] * len(units)
         self._spans: dict[int, Spans] = {}
@@ -212,15 +212,15 @@ class DirtyChunk(NamedTuple):
         return self.run.units[self.number]
 
     @property
-    def elements(self) -> Elements:
+    def elements(self) -> NDArray:
         """Elements at full shape."""
-        elements: Elements = self.run.memory[self.number, ...]
+        elements: NDArray = self.run.memory[self.number, ...]
         return elements
 
     @property
     def inside(self) -> Shape:
         """Shape of the part within the array, in the axis order of the file."""
-        return self.run.form.inside
+        return self.run.run_layout.inside
 
     @property
     def in_file(self) -> bool:
@@ -263,20 +263,20 @@ class DirtyChunks:
         found = self.units.get(coords)
         return found if found is not None else DirtyUnit(coords, count)
 
-    def add_in_memory(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunLayout) -> DirtyRun | None:
+    def add_in_memory(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], run_layout: RunLayout) -> DirtyRun | None:
         """Add dirty chunks with their units, elements still undefined; return None if there is no memory for them."""
-        if not self._budget.take(len(coords) * form.chunk_nbytes):
+        if not self._budget.take(len(coords) * run_layout.chunk_nbytes):
             return None
-        return self._added(coords, DirtyRun(units, form, np.empty((len(coords), *form.shape), form.dtype), None))
+        return self._added(coords, DirtyRun(units, run_layout, np.empty((len(coords), *run_layout.shape), run_layout.dtype), None))
 
-    async def add_in_file(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], form: RunLayout) -> DirtyRun:
+    async def add_in_file(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], run_layout: RunLayout) -> DirtyRun:
         """Add dirty chunks in a file. Raises `StoreFull` if there is no room for them."""
-        nbytes = len(coords) * form.chunk_nbytes
+        nbytes = len(coords) * run_layout.chunk_nbytes
         mapping, offset = file_range = await self._allocate(nbytes)
         self.used(nbytes)
-        shape = (len(coords), *form.shape)
-        elements: Elements = np.frombuffer(mapping, form.dtype, math.prod(shape), offset).reshape(shape)
-        return self._added(coords, DirtyRun(units, form, elements, file_range))
+        shape = (len(coords), *run_layout.shape)
+        elements: NDArray = np.frombuffer(mapping, run_layout.dtype, math.prod(shape), offset).reshape(shape)
+        return self._added(coords, DirtyRun(units, run_layout, elements, file_range))
 
     def remove(self, coords: Coords) -> None:
         """Remove a chunk that is stored or obsolete. A current reader keeps its memory, which a later chunk may reuse."""
@@ -284,7 +284,7 @@ class DirtyChunks:
         if chunk is None:
             return
         run, unit = chunk.run, chunk.unit
-        self.nbytes -= run.form.chunk_nbytes
+        self.nbytes -= run.run_layout.chunk_nbytes
         del unit.chunks[coords]
         if not unit.chunks:
             self.units.pop(unit.coords, None)

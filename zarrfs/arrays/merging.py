@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.arrays.array import Array, Elements, fill, is_filled, part
+from zarrfs.arrays.array import Array, fill, is_filled, part
 from zarrfs.arrays.booleans import invalid_boolean
 from zarrfs.arrays.chunk_store import Lasting, Merge
 from zarrfs.arrays.padding import is_padding
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.memory import spill
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.stores.values import Buffer
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -45,15 +45,15 @@ class _Elements(Merge):
     async def onto(self, stored: Buffer | None) -> Buffer | None:
         if stored is not None and len(stored) > self.limit:
             raise self._array.oversized(self._coords, self.limit)
-        made, counted = await threads.cpu(self._array.metadata.chunk_nbytes(self._coords), self._onto, stored)
-        self._array.count(decoded=counted, encoded=made is not None and made is not stored)
-        return made
+        result, counted = await threads.cpu(self._array.metadata.chunk_nbytes(self._coords), self._onto, stored)
+        self._array.count(decoded=counted, encoded=result is not None and result is not stored)
+        return result
 
     @abc.abstractmethod
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
         """Return the result, and how many chunks were decoded for it. Runs in a thread."""
 
-    def _before(self, stored: Buffer | None) -> Elements:
+    def _before(self, stored: Buffer | None) -> NDArray:
         """Return the chunk at its full shape, writable."""
         metadata = self._array.metadata
         elements = spill.array(metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type.dtype)
@@ -66,7 +66,7 @@ class _Elements(Merge):
                 raise self._array.naming(error, "decoding", self._coords) from error
         return elements
 
-    def _inside(self, elements: Elements) -> Elements:
+    def _inside(self, elements: NDArray) -> NDArray:
         """Return the part of a chunk within the array."""
         return part(elements, self._array.inside(self._coords))
 
@@ -78,20 +78,20 @@ class ElementMerge(_Elements):
     erased, and one that does not change is not set.
     """
 
-    def __init__(self, array: Array, coords: Coords, elements: Elements, changed: Callable[[], Mask], *, sparse: bool) -> None:
+    def __init__(self, array: Array, coords: Coords, elements: NDArray, changed: Callable[[], Mask], *, sparse: bool) -> None:
         super().__init__(array, coords)
         self._elements = elements
         self._changed = changed
         self._sparse = sparse
         self._mask: Mask | None = None
 
-    def lasting(self, made: Buffer | None) -> LastingMerge:
+    def lasting(self, result: Buffer | None) -> LastingMerge:
         assert self._mask is not None
         # Of the whole chunk: a resize of the array may change the part within it.
         mask = spill.array(self._elements.shape, np.dtype(bool))
         mask[...] = False
         self._inside(mask)[...] = self._mask
-        return LastingMerge(self._array, self._coords, made, np.packbits(mask).data, sparse=self._sparse)
+        return LastingMerge(self._array, self._coords, result, np.packbits(mask).data, sparse=self._sparse)
 
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
         mask = self._mask = self._changed()
@@ -109,39 +109,39 @@ class ElementMerge(_Elements):
 
 
 class LastingMerge(_Elements, Lasting):
-    """The result ``made`` of an `ElementMerge` (an encoded chunk; None: all fill value) and a mask ``packed`` of its changed elements.
+    """The result ``result`` of an `ElementMerge` (an encoded chunk; None: all fill value) and a mask ``packed`` of its changed elements.
 
     For a later store of the chunk, when its stored value may differ from the one that the merge was applied to.
     """
 
-    def __init__(self, array: Array, coords: Coords, made: Buffer | None, packed: Buffer, *, sparse: bool) -> None:
+    def __init__(self, array: Array, coords: Coords, result: Buffer | None, packed: Buffer, *, sparse: bool) -> None:
         super().__init__(array, coords)
-        self._made = made
+        self._result = result
         self._sparse = sparse
         self.packed = packed
 
-    def lasting(self, made: Buffer | None) -> LastingMerge:
-        return LastingMerge(self._array, self._coords, made, self.packed, sparse=self._sparse)
+    def lasting(self, result: Buffer | None) -> LastingMerge:
+        return LastingMerge(self._array, self._coords, result, self.packed, sparse=self._sparse)
 
-    def kept(self, made: Buffer | None, packed: Buffer) -> LastingMerge:
+    def kept(self, result: Buffer | None, packed: Buffer) -> LastingMerge:
         """Return the same merge, held in other memory."""
-        return LastingMerge(self._array, self._coords, made, packed, sparse=self._sparse)
+        return LastingMerge(self._array, self._coords, result, packed, sparse=self._sparse)
 
     def after(self, earlier: Lasting) -> LastingMerge:
         packed = np.frombuffer(earlier.packed, np.uint8) | np.frombuffer(self.packed, np.uint8)
-        return LastingMerge(self._array, self._coords, self._made, packed.data, sparse=self._sparse)
+        return LastingMerge(self._array, self._coords, self._result, packed.data, sparse=self._sparse)
 
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
-        into, made = self._before(stored), self._before(self._made)
+        into, result = self._before(stored), self._before(self._result)
         is_padded = self._is_padded(into)
         bits = np.unpackbits(np.frombuffer(self.packed, np.uint8), count=into.size)
-        put(into, made, bits.view(np.bool_).reshape(into.shape))
-        decoded = (stored is not None) + (self._made is not None)
+        put(into, result, bits.view(np.bool_).reshape(into.shape))
+        decoded = (stored is not None) + (self._result is not None)
         if self._sparse and is_filled(self._array.metadata, into):
             return None, decoded
         return self._array.encode_now(self._coords, into, whole=not is_padded), decoded
 
-    def _is_padded(self, elements: Elements) -> bool:
+    def _is_padded(self, elements: NDArray) -> bool:
         """Return True if the elements beyond the edge are padding that depends on those inside, and must be recomputed."""
         array, inside = self._array, self._array.inside(self._coords)
         if not array.chain.after_another or all(edge.stop == n for edge, n in zip(inside, elements.shape, strict=True)):
@@ -149,18 +149,18 @@ class LastingMerge(_Elements, Lasting):
         return is_padding(array.chain, elements, self._before(None), inside)
 
 
-def put(into: Elements, elements: Elements, mask: Mask) -> None:
+def put(into: NDArray, elements: NDArray, mask: Mask) -> None:
     """Copy the ``elements`` that ``mask`` selects into ``into``, bit for bit."""
     np.copyto(as_bits(into), as_bits(elements), where=mask)
 
 
-def same_bits(one: Elements, other: Elements, mask: Mask) -> bool:
+def same_bits(one: NDArray, other: NDArray, mask: Mask) -> bool:
     """Return True if the elements that ``mask`` selects are equal bit for bit: NaN equals itself, and -0.0 is not 0.0."""
     a, b = (spill.contiguous(as_bits(each)[mask]).reshape(-1).view(np.uint8) for each in (one, other))
     return bool(np.array_equal(a, b))
 
 
-def as_bits(elements: Elements) -> Elements:
+def as_bits(elements: NDArray) -> NDArray:
     """Return the same elements as untyped bits: copies then keep the padding of structs and the payload of NaN."""
     size = elements.dtype.itemsize
     return elements.view(f"u{size}" if size in (1, 2, 4, 8) else f"V{size}") if size else elements

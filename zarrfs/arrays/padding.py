@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from zarrfs.codecs.base import Array as Elements
-from zarrfs.codecs.base import Buffer
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.memory import spill
 from zarrfs.model.chunk_plan import Selection
 
 
-def encode_padded(chain: CodecChain, elements: Elements, inside: Selection) -> Buffer:
+def encode_padded(chain: CodecChain, elements: NDArray, inside: Selection) -> Buffer:
     """Encode ``elements``, a chunk whose part ``inside`` is within the array and whose rest holds the fill value.
 
     The rest repeats elements instead if this changes the decoded value of the others. Modifies ``elements``. Runs in a thread.
@@ -31,7 +30,7 @@ def encode_padded(chain: CodecChain, elements: Elements, inside: Selection) -> B
     return encoded if _same(chain.decode(repeated, elements.shape)[inside], decoded[inside]) else repeated
 
 
-def repeat(chain: CodecChain, elements: Elements, inside: Selection) -> None:
+def repeat(chain: CodecChain, elements: NDArray, inside: Selection) -> None:
     """Set each element outside ``inside`` to its predecessor in the element order of ``chain``."""
     order = chain.order(elements.ndim)
     ordered, box = elements.transpose(order), [inside[axis] for axis in order]
@@ -41,7 +40,7 @@ def repeat(chain: CodecChain, elements: Elements, inside: Selection) -> None:
             ordered[(*box[:axis], slice(part.stop, None))] = ordered[(*box[:axis], *last)]
 
 
-def is_padding(chain: CodecChain, elements: Elements, filled: Elements, inside: Selection) -> bool:
+def is_padding(chain: CodecChain, elements: NDArray, filled: NDArray, inside: Selection) -> bool:
     """Return True if the elements outside ``inside`` are as `encode_padded` sets them. ``filled``: a chunk of fill values, modified."""
     filled[inside] = elements[inside]
     if _same(filled, elements):
@@ -50,7 +49,7 @@ def is_padding(chain: CodecChain, elements: Elements, filled: Elements, inside: 
     return _same(filled, elements)
 
 
-def _same(one: Elements, other: Elements) -> bool:
+def _same(one: NDArray, other: NDArray) -> bool:
     """Return True if elements are equal bit for bit; objects by Python comparison."""
     if one.dtype.hasobject:
         return bool(one.tolist() == other.tolist())

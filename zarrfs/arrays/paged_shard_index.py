@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ShardIndexInvalid, TooLarge
 from zarrfs.keys import ByteRange
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.shards import EMPTY, Pairs, ShardSpec, are_there, with_plain_holes
-from zarrfs.stores.values import Buffer
 
 HELD_NBYTES = 4 << 20
 """Maximum size of an index that is held whole; shards with a larger one are read-only."""

@@ -11,11 +11,11 @@ import trio
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.spill_file import SpillFile
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreTimeout
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.values import Buffer
 
 RETRY_SECONDS = (5.0, 300.0)
 """Delay before a failed publish is retried: initial, maximum."""

@@ -22,12 +22,13 @@ import numpy as np
 import trio
 
 from zarrfs import threads
-from zarrfs.arrays.array import Array, ChunkPart, Elements, fill, part
+from zarrfs.arrays.array import Array, ChunkPart, fill, part
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.flight import Flight
 from zarrfs.arrays.position import SLABS_AHEAD, Position
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.slab_pool import Slab, SlabKey
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import StoreError, StoreTimeout, ZarrfsError
 from zarrfs.memory.copying import copy
 from zarrfs.memory.spill import is_large
@@ -35,7 +36,6 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.slab import SlabGrid
-from zarrfs.stores.values import Buffer
 from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
@@ -95,12 +95,12 @@ class ArrayReader:
             for scope in self._ahead:
                 scope.cancel()
 
-    async def chunk(self, coords: Coords, generation: str | None = None, stored: Buffer | None = None) -> Elements | None:
+    async def chunk(self, coords: Coords, generation: str | None = None, stored: Buffer | None = None) -> NDArray | None:
         """Return a decoded chunk at its full shape, through the cache, read-only; None if it is not stored.
 
         ``stored`` is its encoded form, if known. Raises `GenerationMismatch` if it is no longer of the requested ``generation``."""
 
-        async def read() -> Elements | None:
+        async def read() -> NDArray | None:
             if stored is not None:
                 return await self.array.decode_chunk(coords, stored)
             return await self.array.read_chunk(coords, generation)
@@ -264,7 +264,7 @@ class ArrayReader:
 
     async def _fill_parts(self, slab: Slab, chunks: Sequence[ChunkPart]) -> None:
         unread: list[ChunkPart] = []
-        known: list[tuple[ChunkPart, Elements | None]] = []
+        known: list[tuple[ChunkPart, NDArray | None]] = []
         for chunk in chunks:
             cached, elements = self._pool.cache.peek((self.array.serial, chunk.coords))
             if cached:
@@ -287,7 +287,7 @@ class ArrayReader:
         if failed is not None:
             raise failed
 
-    def _put(self, chunks: Sequence[tuple[ChunkPart, Elements | None]]) -> None:
+    def _put(self, chunks: Sequence[tuple[ChunkPart, NDArray | None]]) -> None:
         """Copy the cached chunks, and fill the missing ones."""
         for chunk, elements in chunks:
             if elements is None:
@@ -387,7 +387,7 @@ class ArrayReader:
         cut = offset - start * self._itemsize
         return out.view(np.uint8).data[cut : cut + size]
 
-    async def _copy_chunks(self, out: Elements, start: int, stop: int) -> None:
+    async def _copy_chunks(self, out: NDArray, start: int, stop: int) -> None:
         """Copy elements ``start`` to ``stop`` into ``out``, through the chunk cache."""
         metadata = self.array.metadata
         plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start, stop)

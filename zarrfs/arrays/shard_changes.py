@@ -8,12 +8,13 @@ from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation
 from zarrfs.arrays.paged_shard_index import FoundPairs
 from zarrfs.arrays.shard_index_cache import KnownShard
 from zarrfs.arrays.shard_index_reader import ShardIndexReader
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch
 from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import Pairs, ShardSpec, assemble
-from zarrfs.stores.values import Buffer, KeyStat
+from zarrfs.stores.values import KeyStat
 
 UNSEEN = KnownShard(KeyStat(0, None, ""), FoundPairs({}), ("", None))
 """A shard that is replaced whole, so that its stored form was not read."""

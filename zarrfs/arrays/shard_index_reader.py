@@ -14,6 +14,7 @@ from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.paged_shard_index import HELD_NBYTES, PAGE_PAIRS, Found, FoundPairs, PagedIndex, Tally
 from zarrfs.arrays.shard_index_cache import KnownShard
 from zarrfs.arrays.turns import Turns
+from zarrfs.buffers import Buffer
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.codecs.crc32c import extended
 from zarrfs.errors import ChunkDecodeError, GenerationMismatch, ShardIndexInvalid
@@ -21,7 +22,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.model import data_type
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, with_plain_holes
-from zarrfs.stores.values import Buffer, KeyStat
+from zarrfs.stores.values import KeyStat
 
 TRIES = 8
 """Attempts to read a shard that others keep replacing."""

@@ -23,13 +23,13 @@ from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.queued_shard import RETRY_SECONDS, QueuedShard, ShardsAt, changed
 from zarrfs.arrays.spill_file import SpillFile
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StaleEntry, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.change import Change
-from zarrfs.stores.values import Buffer
 from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)

@@ -22,11 +22,12 @@ from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex, Tally, not_a
 from zarrfs.arrays.shard_changes import UNSEEN, ShardReplaced, assembled, reapplied, within
 from zarrfs.arrays.shard_index_cache import KnownShard, ShardIndexCache, ShardKey
 from zarrfs.arrays.shard_index_reader import TRIES, ShardIndexReader, restless
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec
-from zarrfs.stores.values import Buffer, Generation, KeyStat
+from zarrfs.stores.values import Generation, KeyStat
 
 WIDTH = 16
 """Shards read concurrently."""

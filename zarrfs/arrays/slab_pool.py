@@ -93,7 +93,7 @@ class SlabPool:
         self._counters = counters
         self._directory = directory
         self._slabs: OrderedDict[SlabKey, Slab] = OrderedDict()
-        self._making: dict[SlabKey, trio.Event] = {}
+        self._filling: dict[SlabKey, trio.Event] = {}
         self._free: list[Memory] = []
 
     def get(self, key: SlabKey) -> Slab | None:
@@ -108,7 +108,7 @@ class SlabPool:
 
         Returns None if the slabs in use leave no memory for it, or while `get_or_add` is creating it.
         """
-        if key in self._making:
+        if key in self._filling:
             return None
         buffer = self._buffer(max(nbytes, _LEAST_NBYTES))
         return None if buffer is None else self._added(Slab(key, first, stop, nbytes, buffer, None))
@@ -124,15 +124,15 @@ class SlabPool:
                 slab = self.add_in_memory(key, first, stop, nbytes)
             if slab is not None:
                 return slab
-            if key not in self._making:
+            if key not in self._filling:
                 break
-            await self._making[key].wait()
-        made = self._making[key] = trio.Event()
+            await self._filling[key].wait()
+        filled = self._filling[key] = trio.Event()
         try:
             mapping = await threads.io(reserve, self._directory, nbytes)
         finally:
-            del self._making[key]
-            made.set()
+            del self._filling[key]
+            filled.set()
         # Without this the kernel maps many pages around each touched one; chunks touch all of a slab, so it would be fully resident.
         mapping.madvise(mmap.MADV_RANDOM)
         self._counters.slabs_spilled += 1

@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.arrays.array import Array, ChunkPart, Elements, fill, is_filled, part
+from zarrfs.arrays.array import Array, ChunkPart, fill, is_filled, part
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
 from zarrfs.arrays.merging import ElementMerge, Mask
 from zarrfs.arrays.paged_shard_index import MAX_WRITTEN
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import TooLarge, ZarrfsError
 from zarrfs.keys import Key
 from zarrfs.memory.spill import Buffers, array
 from zarrfs.model.chunk_grid import Coords, Shape
-from zarrfs.stores.values import Buffer
 from zarrfs.threads import CPU_THREADS
 
 _WIDTH = CPU_THREADS + 1
@@ -102,7 +102,7 @@ class WriteBack:
                 await self._array.chunks.modify(changes)
                 self._changed(unit.chunks)
                 self._dirty.used(
-                    sum(unit.chunks[coords].run.form.chunk_nbytes for coords in in_part if unit.chunks[coords].in_file)
+                    sum(unit.chunks[coords].run.run_layout.chunk_nbytes for coords in in_part if unit.chunks[coords].in_file)
                 )
                 for coords in list(unit.chunks):
                     self._dirty.remove(coords)
@@ -160,10 +160,10 @@ class WriteBack:
             await self._array.chunks.publish(list(self._unpublished.values()))
             self._unpublished.clear()
 
-    async def stored_chunk(self, coords: Coords) -> Elements:
+    async def stored_chunk(self, coords: Coords) -> NDArray:
         """Return a chunk at its full shape without its dirty elements."""
         metadata = self._array.metadata
-        elements: Elements = array(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
+        elements: NDArray = array(metadata.chunk_grid.chunk_shape(coords), metadata.data_type.dtype)
         await self._read_under([ChunkPart(coords, elements, tuple(map(slice, elements.shape)))])
         return elements
 
@@ -193,14 +193,14 @@ class WriteBack:
     async def _encoded(self, unit: DirtyUnit, portion: Sequence[Coords]) -> dict[Coords, Buffer | None]:
         """Return the encoded chunks; None for those equal to the fill value."""
         chunks = [unit.chunks[coords] for coords in portion]
-        nbytes = sum(chunk.run.form.chunk_nbytes for chunk in chunks)
+        nbytes = sum(chunk.run.run_layout.chunk_nbytes for chunk in chunks)
         is_fill = await threads.cpu(nbytes, lambda: [self._is_fill(chunk) for chunk in chunks])
         found: dict[Coords, Buffer | None] = dict.fromkeys(portion)
         to_encode = [coords for coords, equal in zip(portion, is_fill, strict=True) if not equal]
         if to_encode:
             data = [(coords, _bytes_of(unit.chunks[coords].elements)) for coords in to_encode]
             found.update(zip(to_encode, await self._array.encode_chunks(data), strict=True))
-        self._dirty.used(sum(chunk.run.form.chunk_nbytes for chunk in chunks if chunk.in_file))
+        self._dirty.used(sum(chunk.run.run_layout.chunk_nbytes for chunk in chunks if chunk.in_file))
         return found
 
     async def _complete(self, unit: DirtyUnit) -> None:
@@ -208,7 +208,7 @@ class WriteBack:
         todo = [(coords, chunk) for coords, chunk in unit.chunks.items() if not chunk.whole]
         if not todo:
             return
-        nbytes = sum(chunk.run.form.chunk_nbytes for _, chunk in todo)
+        nbytes = sum(chunk.run.run_layout.chunk_nbytes for _, chunk in todo)
         # No task writes to them meanwhile: a thread may read the masks.
         await self._read_under(await threads.cpu(nbytes, lambda: [self._missing(coords, chunk) for coords, chunk in todo]))
         for _, chunk in todo:
@@ -257,5 +257,5 @@ class WriteBack:
         return chunk.inside[::-1] if self._fortran else chunk.inside
 
 
-def _bytes_of(elements: Elements) -> Buffer:
+def _bytes_of(elements: NDArray) -> Buffer:
     return elements.reshape(-1).view(np.uint8).data if elements.size else b""

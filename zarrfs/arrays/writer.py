@@ -21,20 +21,20 @@ from typing import Any
 import numpy as np
 import trio
 
-from zarrfs.arrays.array import Array, Elements, part
+from zarrfs.arrays.array import Array, part
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout
 from zarrfs.arrays.merging import Mask, of_elements, put
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.arrays.write_back import WriteBack
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import ZarrfsError
 from zarrfs.keys import Key
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, Selection
 from zarrfs.model.chunk_runs import ChunkRun, runs
-from zarrfs.stores.values import Buffer
 from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
@@ -234,11 +234,11 @@ class ArrayWriter:
                     projection = ChunkProjection(projection.coords[::-1], projection.chunk_selection, projection.box_selection)
                 yield box, projection
 
-    def _view(self, elements: Elements) -> Elements:
+    def _view(self, elements: NDArray) -> NDArray:
         """Return a chunk in the axis order of the file."""
         return elements.T if self._order.fortran else elements
 
-    def _views(self, memory: Elements) -> Elements:
+    def _views(self, memory: NDArray) -> NDArray:
         """Return chunks, along the first axis, in the axis order of the file."""
         return memory.transpose(0, *range(memory.ndim - 1, 0, -1)) if self._order.fortran else memory
 
@@ -249,7 +249,7 @@ class ArrayWriter:
         inside = tuple(min(end, extent) - begin for (begin, end), extent in zip(spans, metadata.shape, strict=True))
         return inside[::-1] if self._order.fortran else inside
 
-    async def _write(self, run: ChunkRun, source: Elements) -> None:
+    async def _write(self, run: ChunkRun, source: NDArray) -> None:
         """Write the elements of a run of chunks."""
         done = 0
         while done < run.count:
@@ -264,12 +264,12 @@ class ArrayWriter:
                     self._view(there.memory[index, ...])[run.chunk_selection] = piece
                 else:
                     self._views(there.memory[index : index + count])[(slice(None), *run.chunk_selection)] = _in_parts(piece, count)
-            completed = there.wrote(index, count, *_span(run.chunk_selection, there.form.inside))
+            completed = there.wrote(index, count, *_span(run.chunk_selection, there.run_layout.inside))
             if completed and self._start_soon is not None:
                 self._ready.extend(unit.coords for unit in completed)
             done += count
 
-    async def _write_some(self, run: ChunkRun, source: Elements, where: Elements) -> None:
+    async def _write_some(self, run: ChunkRun, source: NDArray, where: NDArray) -> None:
         """Write those elements of a run of chunks that ``where`` selects; chunks without any do not become dirty."""
         length = source.shape[-1] // run.count if run.count > 1 else 0
         for number in range(run.count):
@@ -317,19 +317,19 @@ class ArrayWriter:
     async def _add(self, coords: Sequence[Coords]) -> DirtyChunk:
         """Make neighbouring chunks dirty; return the first of them."""
         metadata = self.array.metadata
-        form = RunLayout(metadata.chunk_grid.chunk_shape(coords[0]), self._inside(coords[0]), metadata.data_type.dtype)
+        run_layout = RunLayout(metadata.chunk_grid.chunk_shape(coords[0]), self._inside(coords[0]), metadata.data_type.dtype)
         count = math.prod(map(len, self._storage.ranges(coords[0])))
         while True:
             # Those that were dirty may be stored by now.
             units = [self._dirty.unit(self.array.chunks.unit(coords[0]), count)] * len(coords)
             if self._storage.single:
                 units = [self._dirty.unit(each, 1) for each in coords]
-            run = self._dirty.add_in_memory(coords, units, form)
+            run = self._dirty.add_in_memory(coords, units, run_layout)
             if run is not None:
                 break
             self._store_ahead()
             if not self._storing:
-                run = await self._dirty.add_in_file(coords, units, form)
+                run = await self._dirty.add_in_file(coords, units, run_layout)
                 break
             await next(iter(self._storing.values())).wait()
         return DirtyChunk(run, 0)
@@ -367,12 +367,12 @@ class ArrayWriter:
         finally:
             self._storing.pop(unit).set()
 
-    async def _base(self, first: int, stop: int, pieces: Sequence[tuple[Box, ChunkProjection]]) -> Elements:
+    async def _base(self, first: int, stop: int, pieces: Sequence[tuple[Box, ChunkProjection]]) -> NDArray:
         """Return elements ``first`` to ``stop`` of the file as stored."""
         if self._reader is not None and self._position is not None:
             data = await self._reader.read(first * self._itemsize, (stop - first) * self._itemsize, self._position)
             return np.frombuffer(bytearray(data), self._order.dtype)
-        out: Elements = np.zeros(stop - first, self._order.dtype)
+        out: NDArray = np.zeros(stop - first, self._order.dtype)
         for coords, group in itertools.groupby(sorted(pieces, key=lambda piece: piece[1].coords), lambda piece: piece[1].coords):
             if coords in self._storage.stored or coords in self._storage.as_fill:
                 elements = self._view(await self._storage.stored_chunk(coords))
@@ -394,7 +394,7 @@ def _span(selection: Selection, inside: Shape) -> tuple[int, int]:
     return start, stop + 1
 
 
-def _in_parts(elements: Elements, count: int) -> Elements:
+def _in_parts(elements: NDArray, count: int) -> NDArray:
     """Return ``elements`` cut into ``count`` parts along the last axis, which become a new first axis; a view."""
     *rows, length = elements.shape
     cut = elements.reshape(*rows, count, length // count)

@@ -24,13 +24,12 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import ChunkError, MetadataError, NotRepresentable
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 
-Buffer = bytes | bytearray | memoryview
-Array = np.ndarray[Any, np.dtype[Any]]
 Dtype = np.dtype[Any]
 
 BYTE = np.dtype(np.uint8)
@@ -151,11 +150,11 @@ class ArrayArrayCodec(Codec):
         return None
 
     @abc.abstractmethod
-    def encode(self, array: Array) -> Array:
+    def encode(self, array: NDArray) -> NDArray:
         """Return the encoded elements. Raises `ChunkEncodeError`."""
 
     @abc.abstractmethod
-    def decode(self, array: Array, spec: ChunkSpec) -> Array:
+    def decode(self, array: NDArray, spec: ChunkSpec) -> NDArray:
         """Return the decoded elements, of ``spec``; may be a view of ``array``. Raises `ChunkDecodeError`."""
 
 
@@ -188,11 +187,11 @@ class ArrayBytesCodec(Codec):
         """Return the type, with byte order, of elements of ``dtype`` in the encoded bytes; bytes if these contain no elements."""
 
     @abc.abstractmethod
-    def encode(self, array: Array) -> Buffer:
+    def encode(self, array: NDArray) -> Buffer:
         """Return the bytes of ``array``; may be a view of it. Raises `ChunkEncodeError`."""
 
     @abc.abstractmethod
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray:
         """Return the elements in ``data``, of ``spec`` (a codec that ``cuts`` may return less); may be a view of ``data``.
 
         Raises `ChunkDecodeError`.

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from zarrfs import threads
-from zarrfs.codecs.base import Buffer, BytesBytesCodec
+from zarrfs.buffers import Buffer
+from zarrfs.codecs.base import BytesBytesCodec
 from zarrfs.codecs.configuration import only
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.memory import spill

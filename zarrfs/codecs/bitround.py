@@ -16,7 +16,8 @@ import numpy as np
 from numcodecs.bitround import BitRound as Library
 from numcodecs.bitround import max_bits
 
-from zarrfs.codecs.base import Array, Dtype
+from zarrfs.buffers import NDArray
+from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.errors import MetadataError
@@ -52,12 +53,12 @@ class BitRound(NumpyFilter):
     def permutation(self, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
 
-    def run_encode(self, flat: Array) -> Array:
+    def run_encode(self, flat: NDArray) -> NDArray:
         little = little_endian(flat.dtype)
         rounded = super().run_encode(flat.astype(little, copy=False)).view(little)
         return rounded.astype(flat.dtype, copy=False)
 
-    def run_decode(self, flat: Array) -> Array:
+    def run_decode(self, flat: NDArray) -> NDArray:
         return np.asarray(flat)
 
 

@@ -25,8 +25,9 @@ from typing import Any, ClassVar, Self
 import numcodecs.blosc
 import numpy as np
 
+from zarrfs.buffers import Buffer
 from zarrfs.codecs import scratch
-from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members, translated
+from zarrfs.codecs.base import BytesBytesCodec, Dtype, numcodecs_members, translated
 from zarrfs.codecs.configuration import choice, integer, only, short
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported, TooLarge
 from zarrfs.memory import spill

@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zarrfs.codecs.base import Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
+from zarrfs.buffers import Buffer, NDArray
+from zarrfs.codecs.base import ArrayBytesCodec, ChunkSpec, Dtype
 from zarrfs.codecs.configuration import choice, only, short
 from zarrfs.errors import ChunkDecodeError, MetadataError, NotRepresentable
 from zarrfs.memory import copying, spill
@@ -89,7 +90,7 @@ class Bytes(ArrayBytesCodec):
     def is_memory(self, dtype: Dtype) -> bool:
         return self.encoded_dtype(dtype) == dtype
 
-    def encode(self, array: Array) -> Buffer:
+    def encode(self, array: NDArray) -> Buffer:
         stored = self.encoded_dtype(array.dtype)
         if stored != array.dtype:
             source = array.view(_plain(array.dtype))
@@ -97,11 +98,11 @@ class Bytes(ArrayBytesCodec):
             copying.copy(array, source)
         return spill.contiguous(array).reshape(-1).view(np.uint8).data
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray:
         if memoryview(data).nbytes != spec.nbytes:
             raise ChunkDecodeError(f"bytes: size is {memoryview(data).nbytes} bytes instead of {spec.nbytes}")
         stored = self.encoded_dtype(spec.dtype)
-        array: Array = np.frombuffer(data, stored) if spec.nbytes else np.empty(0, stored)
+        array: NDArray = np.frombuffer(data, stored) if spec.nbytes else np.empty(0, stored)
         if stored != spec.dtype:
             source, array = array, spill.array(array.shape, little_endian(stored))
             copying.copy(array, source)

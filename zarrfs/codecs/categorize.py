@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zarrfs.codecs.base import Array, Dtype
+from zarrfs.buffers import NDArray
+from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, only, plain_dtype, short
 from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.errors import MetadataError
@@ -64,17 +65,17 @@ class Categorize(NumpyFilter):
     def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
         return self._types
 
-    def run_encode(self, flat: Array) -> Array:
+    def run_encode(self, flat: NDArray) -> NDArray:
         try:
             codes = [self._codes[each] for each in flat.tolist()]
         except KeyError as error:
             raise ValueError(f"{short(error.args[0])} is not a label") from error
         return np.array(codes, self._types[1])
 
-    def run_decode(self, flat: Array) -> Array:
+    def run_decode(self, flat: NDArray) -> NDArray:
         if flat.size and not 0 <= int(flat.min()) <= int(flat.max()) < len(self._table):
             raise ValueError(f"code without a label (there are {len(self._table) - 1})")
-        decoded: Array = self._table[flat.astype(np.intp)]
+        decoded: NDArray = self._table[flat.astype(np.intp)]
         return decoded
 
 

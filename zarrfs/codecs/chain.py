@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.codecs import lookup, scratch
-from zarrfs.codecs.base import Array, ArrayArrayCodec, ArrayBytesCodec, Buffer, BytesBytesCodec, BytesStep, ChunkSpec
+from zarrfs.codecs.base import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, BytesStep, ChunkSpec
 from zarrfs.codecs.numpy_filter import FilterOnBytes, NumpyFilter
 from zarrfs.codecs.streams import Output
 from zarrfs.codecs.vlen import ObjectCodec, is_much
@@ -155,7 +156,7 @@ class CodecChain:
         specs = sizes.specs[:-1] if sizes.exact else sizes.specs
         return stages + sum(spill.in_memory(spec.nbytes) for spec in specs)
 
-    def encode(self, array: Array, inside: Selection | None = None) -> Buffer:
+    def encode(self, array: NDArray, inside: Selection | None = None) -> Buffer:
         """Return the stored bytes of a whole chunk, whose elements are of the in-memory type; may be a view of ``array``.
 
         ``inside``: the part within the array, from the first element on, if the chunk exceeds the array. Raises `ChunkEncodeError`.
@@ -175,11 +176,11 @@ class CodecChain:
             data = step.encode(data)
         return data
 
-    def decode(self, data: Buffer, shape: Shape) -> Array:
+    def decode(self, data: Buffer, shape: Shape) -> NDArray:
         """Return the elements of a whole chunk; may be a view of ``data``, and read-only. Raises `ChunkDecodeError`."""
         return self._elements(self._serialized(data, shape, None), shape)
 
-    def transcode(self, data: Buffer, shape: Shape, to: CodecChain, keep: Array | None = None, fill: Any = None) -> Buffer:
+    def transcode(self, data: Buffer, shape: Shape, to: CodecChain, keep: NDArray | None = None, fill: Any = None) -> Buffer:
         """Return the encoding by ``to``, a chain for the same elements of variable size, of the chunk stored here as ``data``.
 
         With the mask ``keep`` (in C order), other elements are replaced by ``fill``. If all elements together would take much memory,
@@ -247,7 +248,7 @@ class CodecChain:
             return False
         return isinstance(mine, ObjectCodec) and mine.exact and mine == other._serializer
 
-    def decode_into(self, data: Buffer, shape: Shape, out: Array, selection: Selection | None = None) -> None:
+    def decode_into(self, data: Buffer, shape: Shape, out: NDArray, selection: Selection | None = None) -> None:
         """Decode a chunk of ``shape`` and copy the part ``selection`` (None: all of it) into ``out``.
 
         ``out`` has the shape of that part and the in-memory element type; it may be any part of a larger array. If it is contiguous and
@@ -257,7 +258,7 @@ class CodecChain:
         whole = out.shape == shape
         nbytes = self._nbytes(shape)
         if whole and out.flags.c_contiguous and out.flags.writeable and nbytes and self._is_memory:
-            memory: Array = out.reshape(-1).view(np.uint8)
+            memory: NDArray = out.reshape(-1).view(np.uint8)
             decoded = memoryview(self._serialized(data, shape, memory.data))
             if np.frombuffer(decoded, np.uint8).ctypes.data != memory.ctypes.data:
                 copying.copy(memory, np.frombuffer(decoded, np.uint8))
@@ -306,7 +307,7 @@ class CodecChain:
             raise ChunkDecodeError(f"decoded size is {memoryview(data).nbytes} bytes instead of {limits[0]}")
         return data
 
-    def _elements(self, data: Buffer, shape: Shape) -> Array:
+    def _elements(self, data: Buffer, shape: Shape) -> NDArray:
         specs = self._sizes(shape).specs
         array = self._serializer.decode(data, specs[-1])
         if (array.shape, array.dtype) != (specs[-1].shape, specs[-1].dtype):
@@ -315,13 +316,13 @@ class CodecChain:
             array = codec.decode(array, spec)
         return array
 
-    def _completed(self, array: Array, specs: Sequence[ChunkSpec]) -> Array:
+    def _completed(self, array: NDArray, specs: Sequence[ChunkSpec]) -> NDArray:
         """Return a whole chunk from one encoded without the part beyond the array's edge."""
         spec, serializer = specs[-1], self._serializer
         fits = array.ndim == len(spec.shape) and all(map(le, array.shape, spec.shape)) and array.dtype == spec.dtype
         if not fits or not serializer.cuts or self._permutation(len(specs[0].shape)) is None:
             raise ChunkDecodeError(f"decodes to {array.dtype} of shape {array.shape}, not {spec.dtype} of {spec.shape}")
-        whole: Array = spill.array(spec.shape, spec.dtype)
+        whole: NDArray = spill.array(spec.shape, spec.dtype)
         # Through bytes: assignment of a NaN may lose its payload.
         whole[...] = np.frombuffer(self._fill or bytes(spec.dtype.itemsize), f"|V{spec.dtype.itemsize}").view(spec.dtype)[0]
         whole[tuple(map(slice, array.shape))] = array

@@ -5,7 +5,8 @@ from __future__ import annotations
 import abc
 from typing import ClassVar, Self
 
-from zarrfs.codecs.base import Buffer, BytesBytesCodec
+from zarrfs.buffers import Buffer
+from zarrfs.codecs.base import BytesBytesCodec
 from zarrfs.codecs.configuration import choice, given, only
 from zarrfs.errors import ChecksumMismatch, ChunkDecodeError
 from zarrfs.memory import spill

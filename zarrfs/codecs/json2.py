@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from zarrfs.codecs.base import Buffer, ChunkSpec
+from zarrfs.buffers import Buffer
+from zarrfs.codecs.base import ChunkSpec
 from zarrfs.codecs.configuration import boolean, choice, only, short
 from zarrfs.codecs.json_elements import elements_of, put_elements
 from zarrfs.codecs.object_text import MAX_VALUES, ObjectTextCodec, packed, unpacked

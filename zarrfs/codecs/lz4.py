@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Self
 import numcodecs.lz4
 import numpy as np
 
-from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
+from zarrfs.buffers import Buffer
+from zarrfs.codecs.base import BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.memory import spill

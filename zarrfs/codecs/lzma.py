@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from zarrfs.buffers import Buffer
 from zarrfs.codecs import scratch
-from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
+from zarrfs.codecs.base import BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import given, integer, only, short
 from zarrfs.codecs.streams import Decompressor, decode_streams, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError

@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Self
 
 import msgpack
 
-from zarrfs.codecs.base import Buffer, ChunkSpec
+from zarrfs.buffers import Buffer
+from zarrfs.codecs.base import ChunkSpec
 from zarrfs.codecs.configuration import boolean, only, short
 from zarrfs.codecs.object_text import MAX_VALUES, ObjectTextCodec, packed, unpacked
 from zarrfs.codecs.streams import Output

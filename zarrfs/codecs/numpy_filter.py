@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.codecs.base import Array, ArrayArrayCodec, Buffer, BytesStep, ChunkSpec, Dtype
+from zarrfs.buffers import Buffer, NDArray
+from zarrfs.codecs.base import ArrayArrayCodec, BytesStep, ChunkSpec, Dtype
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
 from zarrfs.memory import copying, spill
 from zarrfs.model.data_type import little_endian
@@ -54,11 +55,11 @@ class NumpyFilter(ArrayArrayCodec):
         """Return the number of encoded elements for ``size`` decoded ones."""
         return size
 
-    def run_encode(self, flat: Array) -> Array:
+    def run_encode(self, flat: NDArray) -> NDArray:
         """Run the filter on elements of its decoded type."""
         return np.asarray(self._codec.encode(flat))
 
-    def run_decode(self, flat: Array) -> Array:
+    def run_decode(self, flat: NDArray) -> NDArray:
         """Run the filter on elements of its encoded type."""
         return np.asarray(self._codec.decode(flat))
 
@@ -70,12 +71,12 @@ class NumpyFilter(ArrayArrayCodec):
             raise MetadataError(f"codec {self.names[0]}: configured for elements of type {decoded}, not {dtype}")
         return little_endian(encoded)
 
-    def encode(self, array: Array) -> Array:
+    def encode(self, array: NDArray) -> NDArray:
         decoded, encoded = self.types(array.dtype)
         flat = self.checked_encode(spill.contiguous(array).reshape(-1).view(decoded))
         return _as_type(flat.view(encoded), little_endian(encoded)).reshape(self.encoded_shape(array.shape))
 
-    def decode(self, array: Array, spec: ChunkSpec) -> Array:
+    def decode(self, array: NDArray, spec: ChunkSpec) -> NDArray:
         _, encoded = self.types(spec.dtype)
         if spec.size == 0 and spec.dtype.hasobject:
             return np.empty(spec.shape, spec.dtype)
@@ -94,7 +95,7 @@ class NumpyFilter(ArrayArrayCodec):
 
     # --- both ---------------------------------------------------------------------------------------------------------------
 
-    def checked_encode(self, flat: Array) -> Array:
+    def checked_encode(self, flat: NDArray) -> NDArray:
         """Run `run_encode` with errors translated. NumPy's warnings are silenced: a lossy filter loses data by design."""
         if flat.size == 0 and self.encoded_size(0) == 0:
             return np.empty(0, self.types(flat.dtype)[1])
@@ -104,7 +105,7 @@ class NumpyFilter(ArrayArrayCodec):
         except _LIBRARY_ERRORS as error:
             raise ChunkEncodeError(f"{self.filter_name}: {error}") from error
 
-    def checked_decode(self, flat: Array) -> Array:
+    def checked_decode(self, flat: NDArray) -> NDArray:
         """Run `run_decode` with errors translated."""
         if flat.size == 0 and self.encoded_size(0) == 0:
             return np.empty(0, np.uint8)
@@ -116,14 +117,14 @@ class NumpyFilter(ArrayArrayCodec):
 
     # --- elements of variable size, too many for memory -----------------------------------------------------------------------
 
-    def each(self, array: Array) -> Iterator[Any]:
+    def each(self, array: NDArray) -> Iterator[Any]:
         """Yield the decoded elements of ``array``, one after the other. Raises `ChunkDecodeError`."""
         _, encoded = self.types(np.dtype(object))
         flat = _as_type(spill.contiguous(array).reshape(-1), encoded)
         for start in range(0, flat.size, _BLOCK):
             yield from self.checked_decode(flat[start : start + _BLOCK]).tolist()
 
-    def put(self, elements: Iterator[Any], spec: ChunkSpec, encoded_spec: ChunkSpec) -> Array:
+    def put(self, elements: Iterator[Any], spec: ChunkSpec, encoded_spec: ChunkSpec) -> NDArray:
         """Return the array from which `each` yields ``elements``. Raises `ChunkEncodeError`."""
         out = spill.array(encoded_spec.shape, encoded_spec.dtype)
         flat = out.reshape(-1)
@@ -135,12 +136,12 @@ class NumpyFilter(ArrayArrayCodec):
 
     # --- large chunks, block by block, into a file ---------------------------------------------------------------------------
 
-    def _is_large(self, flat: Array) -> bool:
+    def _is_large(self, flat: NDArray) -> bool:
         decoded, encoded = self.types(flat.dtype if not self.bits_to_a_byte else np.dtype(bool))
         widest = max(decoded.itemsize, encoded.itemsize, 8)
         return spill.is_large(flat.size * widest) and not decoded.hasobject
 
-    def _encode_large(self, flat: Array) -> Array:
+    def _encode_large(self, flat: NDArray) -> NDArray:
         _, encoded = self.types(flat.dtype)
         out = spill.array((self.encoded_size(flat.size),), encoded)
         if self.bits_to_a_byte:
@@ -155,7 +156,7 @@ class NumpyFilter(ArrayArrayCodec):
             out[start : start + _BLOCK] = self.run_encode(flat[begin : start + _BLOCK]).view(encoded)[start - begin :]
         return out
 
-    def _decode_large(self, flat: Array) -> Array:
+    def _decode_large(self, flat: NDArray) -> NDArray:
         if self.bits_to_a_byte:
             return self._bits_of_large(flat)
         decoded, _ = self.types(flat.dtype)
@@ -171,7 +172,7 @@ class NumpyFilter(ArrayArrayCodec):
                 part[...] = self.run_decode(flat[start : start + _BLOCK]).view(decoded)
         return out
 
-    def _bits_of_large(self, flat: Array) -> Array:
+    def _bits_of_large(self, flat: NDArray) -> NDArray:
         if flat[0] > 7:
             raise ChunkDecodeError(f"{self.filter_name}: invalid number of padding bits in the first byte")
         bits = flat[1:]
@@ -219,11 +220,11 @@ class FilterOnBytes:
         return decoded
 
 
-def _elements(data: Buffer, dtype: Dtype) -> Array:
+def _elements(data: Buffer, dtype: Dtype) -> NDArray:
     return np.frombuffer(data, dtype) if memoryview(data).nbytes else np.empty(0, dtype)
 
 
-def _as_type(array: Array, dtype: Dtype) -> Array:
+def _as_type(array: NDArray, dtype: Dtype) -> NDArray:
     """Return `numpy.ndarray.astype` of ``array``, without a copy if none is needed."""
     if array.dtype == dtype:
         return array
@@ -234,5 +235,5 @@ def _as_type(array: Array, dtype: Dtype) -> Array:
     return out
 
 
-def _bytes_of(array: Array) -> memoryview:
+def _bytes_of(array: NDArray) -> memoryview:
     return spill.contiguous(array).reshape(-1).view(np.uint8).data

@@ -16,7 +16,8 @@ from typing import ClassVar, Self
 import numpy as np
 from numcodecs.packbits import PackBits as Library
 
-from zarrfs.codecs.base import BYTE, Array, Dtype
+from zarrfs.buffers import NDArray
+from zarrfs.codecs.base import BYTE, Dtype
 from zarrfs.codecs.configuration import only
 from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.errors import ChunkDecodeError, MetadataError
@@ -51,7 +52,7 @@ class PackBits(NumpyFilter):
     def encoded_shape(self, shape: Shape) -> Shape:
         return (self.encoded_size(math.prod(shape)),)
 
-    def run_decode(self, flat: Array) -> Array:
+    def run_decode(self, flat: NDArray) -> NDArray:
         if flat.size == 0 or flat[0] > 7 or (flat.size == 1 and flat[0]):
             raise ChunkDecodeError("packbits: invalid number of padding bits in the first byte")
         return super().run_decode(flat)

@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numcodecs.shuffle import Shuffle as Library
 
-from zarrfs.codecs.base import Buffer, BytesBytesCodec, Dtype, numcodecs_members
+from zarrfs.buffers import Buffer
+from zarrfs.codecs.base import BytesBytesCodec, Dtype, numcodecs_members
 from zarrfs.codecs.configuration import given, integer, only
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.memory import spill

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from zarrfs import threads
-from zarrfs.codecs.base import Buffer
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkDecodeError, ChunkError
 from zarrfs.memory import spill
 

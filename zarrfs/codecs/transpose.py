@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from zarrfs.codecs.base import Array, ArrayArrayCodec, ChunkSpec
+from zarrfs.buffers import NDArray
+from zarrfs.codecs.base import ArrayArrayCodec, ChunkSpec
 from zarrfs.codecs.configuration import only, short
 from zarrfs.errors import MetadataError
 from zarrfs.model.chunk_grid import Shape
@@ -51,10 +52,10 @@ class Transpose(ArrayArrayCodec):
     def permutation(self, ndim: int) -> tuple[int, ...]:
         return self._axes(ndim)
 
-    def encode(self, array: Array) -> Array:
+    def encode(self, array: NDArray) -> NDArray:
         return array.transpose(self._axes(array.ndim))
 
-    def decode(self, array: Array, spec: ChunkSpec) -> Array:
+    def decode(self, array: NDArray, spec: ChunkSpec) -> NDArray:
         axes = self._axes(len(spec.shape))
         return array.transpose(sorted(range(len(axes)), key=axes.__getitem__))
 

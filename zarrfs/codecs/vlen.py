@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zarrfs.codecs.base import BYTE, Array, ArrayBytesCodec, Buffer, ChunkSpec, Dtype
+from zarrfs.buffers import Buffer, NDArray
+from zarrfs.codecs.base import BYTE, ArrayBytesCodec, ChunkSpec, Dtype
 from zarrfs.codecs.streams import Output
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
 from zarrfs.memory import spill
@@ -105,13 +106,13 @@ class ObjectCodec(ArrayBytesCodec):
             raise MetadataError(f"codec {self.codec_name}: elements of type {dtype} have a fixed size")
         return BYTE
 
-    def encode(self, array: Array) -> Buffer:
+    def encode(self, array: NDArray) -> Buffer:
         return self.encoded(np.ascontiguousarray(array).reshape(-1).tolist(), array.shape)
 
-    def decode(self, data: Buffer, spec: ChunkSpec) -> Array:
+    def decode(self, data: Buffer, spec: ChunkSpec) -> NDArray:
         # Elements first: an array of the stated size would be allocated before the data proves it.
         elements = self.decoded(data, spec.size)
-        array: Array = np.empty(spec.size, object)
+        array: NDArray = np.empty(spec.size, object)
         # One by one: NumPy would take lists of equal length as another dimension.
         for index, each in enumerate(elements):
             array[index] = each

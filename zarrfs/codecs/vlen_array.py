@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from zarrfs.codecs.base import Buffer, ChunkSpec, Dtype
+from zarrfs.buffers import Buffer
+from zarrfs.codecs.base import ChunkSpec, Dtype
 from zarrfs.codecs.configuration import only, plain_dtype, short
 from zarrfs.codecs.streams import Output
 from zarrfs.codecs.vlen import ALONE_NBYTES, ObjectCodec, join, put_items, split

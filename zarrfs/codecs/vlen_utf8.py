@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from zarrfs.codecs.base import Buffer, ChunkSpec
+from zarrfs.buffers import Buffer
+from zarrfs.codecs.base import ChunkSpec
 from zarrfs.codecs.configuration import only, short
 from zarrfs.codecs.streams import Output
 from zarrfs.codecs.vlen import ObjectCodec, join, put_items, split

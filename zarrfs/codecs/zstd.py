@@ -23,8 +23,9 @@ import numpy as np
 import zstandard
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.codecs import scratch
-from zarrfs.codecs.base import Buffer, BytesBytesCodec, numcodecs_members, translated
+from zarrfs.codecs.base import BytesBytesCodec, numcodecs_members, translated
 from zarrfs.codecs.configuration import boolean, integer, only
 from zarrfs.codecs.streams import Output, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError

@@ -161,19 +161,19 @@ class MountTree:
             is_watched=lambda: self.watched,
             temporary_names=TemporaryNames(config.temporary_names, document_names()),
         )
-        made = [(plugin, *view) for plugin in chosen(config) if (view := built(plugin, context)) is not None]
-        self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in made}
+        built_views = [(plugin, *view) for plugin in chosen(config) if (view := built(plugin, context)) is not None]
+        self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in built_views}
         self.single = config.view
         self._moves = Moves(self._views, self.staging, self.path_of)
         self.hierarchy.live.on_removed = lambda path: self._notify(self._moves.lost(path.prefix))
         self.hierarchy.live.on_moved = self._on_moved
-        folders = {plugin.name: folder for plugin, _, folder in made}
+        folders = {plugin.name: folder for plugin, _, folder in built_views}
         if config.view is not None and config.view not in folders:
             raise UsageError(f"view {config.view!r}: failed, see the log")
         self.root: Directory = (
             folders[config.view]
             if config.view is not None
-            else MountRoot(folders, [plugin for plugin, _, _ in made], self.mounted_ns)
+            else MountRoot(folders, [plugin for plugin, _, _ in built_views], self.mounted_ns)
         )
         self.observed.subscribe(self._on_change)
         if config.watch:
@@ -295,7 +295,7 @@ class MountTree:
             self.hierarchy.live.document_changed(change.target)
         if change.is_prefix and change.kind == "erase" and not change.external and not change.of_move:
             self._erased_below(change)
-        if change.kind in ("made", "unmade"):
+        if change.kind in ("mkdir", "rmdir"):
             nodes = self.hierarchy.came_or_went(Prefix(change.target))
         else:
             nodes = self.hierarchy.changed(change.target, is_prefix=change.is_prefix)
@@ -307,7 +307,7 @@ class MountTree:
             self._notify(self._affected(change, nodes))
             return
         self._look_again_at(nodes)
-        if change.is_prefix and change.kind not in ("made", "unmade"):
+        if change.is_prefix and change.kind not in ("mkdir", "rmdir"):
             self._notify(self._affected(change, nodes.nodes))
             self._forget_below(change, nodes.tops)
         else:

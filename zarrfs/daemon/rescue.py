@@ -18,18 +18,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from zarrfs import own_files, threads
+from zarrfs import threads
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.queued_shard import QueuedShard
+from zarrfs.buffers import Buffer
 from zarrfs.hierarchy.roots import dialects
 from zarrfs.keys import Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
+from zarrfs.options import own_files
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
-from zarrfs.stores.values import Buffer
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.node import no_such_entry
 from zarrfs.vfs.staging import Staged

@@ -48,28 +48,28 @@ class Unsharding:
     def unsharded(self, key: Key, document: bytes) -> bytes:
         """See `Layout.unsharded`."""
         own, copied = self._sharded(key, document)
-        made = document
+        result = document
         for name, value in own.plain.items() if own is not None else ():
-            made = patched(key, made, [name], value)
+            result = patched(key, result, [name], value)
         return (
-            merged(key, made, self.copies, {name: {**each.members, **each.plain} for name, each in copied.items()})
+            merged(key, result, self.copies, {name: {**each.members, **each.plain} for name, each in copied.items()})
             if copied
-            else made
+            else result
         )
 
     def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
         """See `Layout.resharded`."""
         own, copied = self._sharded(key, stored)
-        made = document
+        result = document
         for name, value in own.bundled.items() if own is not None else ():
-            made = patched(key, made, [name], value)
+            result = patched(key, result, [name], value)
         now = self._copies(key, document) if copied else {}
         again = {name: {**now[name], **each.bundled} for name, each in copied.items() if name in now}
         if again:
-            made = merged(key, made, self.copies, again)
-        if self.unsharded(key, made) != document:
+            result = merged(key, result, self.copies, again)
+        if self.unsharded(key, result) != document:
             raise NotRepresentable(f"{key}: chunks, codecs and shards cannot be changed in a view without shards", key=key)
-        return made
+        return result
 
     def _sharded(self, key: Key, document: bytes) -> tuple[_Sharded | None, dict[str, _Sharded]]:
         """Return the document itself, if it is of a sharded array, and the copies of such in it."""

@@ -17,7 +17,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 
-from zarrfs.vfs.node import Attributes, Directory, File, Node
+from zarrfs.vfs.node import Attributes, Directory, File, VfsNode
 
 ROOT_INO = 1
 _RESERVED = 16
@@ -71,12 +71,12 @@ class Inode:
         self.pages: object = None
         self.writes = 0
         self.below: set[Inode] | None = None
-        self._node: Node | None = None
+        self._node: VfsNode | None = None
         self._node_ns = 0
         self._moved_ns = 0
 
     @property
-    def node(self) -> Node | None:
+    def node(self) -> VfsNode | None:
         """The node found here; None once the entry, or a folder on the way to it, was renamed."""
         if self._node is not None:
             each: Inode | None = self
@@ -88,7 +88,7 @@ class Inode:
         return self._node
 
     @node.setter
-    def node(self, node: Node | None) -> None:
+    def node(self, node: VfsNode | None) -> None:
         self._node, self._node_ns = node, time.monotonic_ns()
 
     @property
@@ -230,7 +230,7 @@ class InodeTable:
         self._inodes[ino] = parent.ino.to_bytes(_INO_NBYTES, "little") + stamp.to_bytes(_STAMP_NBYTES, "little") + os.fsencode(name)
         return ino
 
-    def attach(self, inode: Inode, node: Node) -> None:
+    def attach(self, inode: Inode, node: VfsNode) -> None:
         """Set the node of ``inode``.
 
         With very many nodes of files that are not open, or some that hold much memory, the oldest are dropped; they are found again by

@@ -14,7 +14,7 @@ from zarrfs.fuse.inodes import Inode, InodeTable
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.vfs.changed_entry import ChangedEntry, MovedEntry
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Directory, File, Node
+from zarrfs.vfs.node import Directory, File, VfsNode
 
 WATCHED_SECONDS = 300.0
 
@@ -126,6 +126,6 @@ class KernelCache:
             self._notifier.inode(inode.ino)
 
 
-def _is_one_value(node: Node | None) -> bool:
+def _is_one_value(node: VfsNode | None) -> bool:
     """Return True if another content makes another file; a whole-array file stays the same with other chunks."""
     return isinstance(node, StagedFile) and not node.content.in_parts

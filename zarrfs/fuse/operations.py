@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import pyfuse3
 import trio
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import CaseConflict, EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.inodes import Inode, matches_kernel, stamp_of
@@ -21,7 +22,7 @@ from zarrfs.fuse.listings import Listings
 from zarrfs.fuse.session import Session, below
 from zarrfs.fuse.translation import Attributor, Ownership, open_flags, statvfs, text_of
 from zarrfs.fuse.xattrs import Xattrs
-from zarrfs.vfs.node import Buffer, File, Handle, Node, OpenFlags
+from zarrfs.vfs.node import File, Handle, OpenFlags, VfsNode
 from zarrfs.vfs.temporary import TemporaryFile
 
 _FORGOTTEN_AT_ONCE = 2000
@@ -411,7 +412,7 @@ class Operations(pyfuse3.Operations):
             return True
         return self.session.writable and (await self.session.attributes(self.inodes[inode])).writable
 
-    async def _referred(self, parent: Inode, name: str, node: Node) -> pyfuse3.EntryAttributes:
+    async def _referred(self, parent: Inode, name: str, node: VfsNode) -> pyfuse3.EntryAttributes:
         attributes = await node.attributes()
         return self._attributor.entry(self.session.refer(parent, name, node, attributes).ino, attributes)
 

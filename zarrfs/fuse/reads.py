@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 import trio
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreTimeout
 from zarrfs.fuse.handles import OpenFile
 from zarrfs.fuse.inodes import Inode
 from zarrfs.vfs.loading import Change
-from zarrfs.vfs.node import Buffer
 
 _LONG = 1.0
 """Seconds."""

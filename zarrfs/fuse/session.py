@@ -17,7 +17,7 @@ from zarrfs.fuse.past_the_end import PastTheEnd
 from zarrfs.fuse.reads import IsAbandoned, Reads
 from zarrfs.fuse.unheard import IsMapped, OnLost, Unheard
 from zarrfs.in_flight import InFlight
-from zarrfs.vfs.node import Attributes, Directory, File, Handle, Node
+from zarrfs.vfs.node import Attributes, Directory, File, Handle, VfsNode
 
 # The kernel has the folder locked during a lookup.
 _RELEASE_PATIENCE = 0.1
@@ -101,21 +101,21 @@ class Session:
 
     # --- nodes --------------------------------------------------------------------------------------------------------------
 
-    async def lookup(self, parent: Inode, name: str) -> tuple[Node, Attributes]:
+    async def lookup(self, parent: Inode, name: str) -> tuple[VfsNode, Attributes]:
         """Return the node ``name`` in ``parent``, and its attributes."""
         await self._released(parent, name)
         if parent is self.inodes.root and name in self._hidden:
-            node: Node = self._hidden[name]
+            node: VfsNode = self._hidden[name]
             return node, await node.attributes()
         return await (await self.directory(parent)).lookup_with_attributes(name)
 
-    async def child(self, parent: Inode, name: str) -> Node:
+    async def child(self, parent: Inode, name: str) -> VfsNode:
         """Return the node ``name`` in ``parent``."""
         if parent is self.inodes.root and name in self._hidden:
             return self._hidden[name]
         return await (await self.directory(parent)).lookup(name)
 
-    async def node(self, inode: Inode) -> Node:
+    async def node(self, inode: Inode) -> VfsNode:
         """Return the node of ``inode``. Raises `StaleEntry` if its folder was replaced by another one."""
         # Folders check that themselves.
         if not inode.is_folder and inode.parent is not None and inode.parent.is_outdated:
@@ -159,7 +159,7 @@ class Session:
             if self.open_file(inode) in (open_file, None):
                 return attributes
 
-    def refer(self, parent: Inode, name: str, node: Node, attributes: Attributes | None = None) -> Inode:
+    def refer(self, parent: Inode, name: str, node: VfsNode, attributes: Attributes | None = None) -> Inode:
         """Return the inode of ``node``, with a reference by the kernel, which gets these ``attributes``."""
         stamp = stamp_of(attributes) if attributes is not None else 0
         inode = self.inodes.refer(parent, name, is_folder=isinstance(node, Directory), stamp=stamp)

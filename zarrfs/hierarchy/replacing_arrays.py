@@ -59,11 +59,11 @@ def replacing(
         node = replace(fresh, metadata=metadata)
         try:
             check_chunk_nbytes(metadata.chunk_grid.largest, data_type)
-            made = layout.parse(path, layout.format(node))
+            parsed = layout.parse(path, layout.format(node))
         except MetadataError:
             continue
-        if isinstance(made, ArrayNode) and _is_meant(made.metadata, metadata):
-            return replace(made, attributes={})
+        if isinstance(parsed, ArrayNode) and _is_meant(parsed.metadata, metadata):
+            return replace(parsed, attributes={})
     return fresh
 
 
@@ -158,9 +158,9 @@ def _held(element: bytes, before: DataType, after: DataType) -> bytes | None:
         return held.tobytes() if back.astype(before.dtype).tobytes() == element else None
 
 
-def _is_meant(made: ArrayMetadata, asked: ArrayMetadata) -> bool:
+def _is_meant(parsed: ArrayMetadata, asked: ArrayMetadata) -> bool:
     """Return True if the layout reads back what was requested; it may spell codecs in another way."""
-    return (made.data_type, made.chunk_grid, made.shards, made.fill_value, made.chunk_key_encoding) == (
+    return (parsed.data_type, parsed.chunk_grid, parsed.shards, parsed.fill_value, parsed.chunk_key_encoding) == (
         asked.data_type,
         asked.chunk_grid,
         asked.shards,

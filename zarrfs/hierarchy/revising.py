@@ -30,10 +30,10 @@ async def revise(
     for left in reversed(range(_TRIES)):
         found = await stored.get(wanted)
         documents = contents(found)
-        made = await threads.cpu(weight(documents), change, documents)
+        changed = await threads.cpu(weight(documents), change, documents)
         try:
             read = {key: each for key, each in found.items() if isinstance(each, Document)}
-            await put(read, {key: value for key, value in made.items() if documents.get(key) != value})
+            await put(read, {key: value for key, value in changed.items() if documents.get(key) != value})
         except GenerationMismatch:
             if not left:
                 raise
@@ -41,9 +41,9 @@ async def revise(
             return
 
 
-async def put_each(store: Store, read: Read, made: Mapping[Key, bytes]) -> None:
+async def put_each(store: Store, read: Read, changed: Mapping[Key, bytes]) -> None:
     """Store documents over those that were read. Raises `GenerationMismatch`."""
-    for key, value in made.items():
+    for key, value in changed.items():
         await set_over(store, key, value, expected(read, key))
 
 

@@ -76,7 +76,7 @@ class Roots:
         self.in_doubt = False
         self.copies_read = 0
         self._copies: tuple[Layout, ...] = ()
-        self._made: dict[tuple[str, Prefix], _OpenRoot] = {}
+        self._earlier: dict[tuple[str, Prefix], _OpenRoot] = {}
         self._expires = float("-inf")
         self._epoch = 0
         self._underway: Flight | None = None
@@ -264,7 +264,9 @@ class Roots:
         for at, layout in below.items():
             if at not in self._below or self._below[at].without_copy() != layout.without_copy():
                 self._on_others(at)
-        self._made = {key: made for key, made in self._made.items() if not key[1] or NodePath(f"/{key[1][:-1]}") in self._below}
+        self._earlier = {
+            key: earlier for key, earlier in self._earlier.items() if not key[1] or NodePath(f"/{key[1][:-1]}") in self._below
+        }
         copies = tuple(each for each in self.known if each.copied(_top(each)) is not None)
         if list(map(_identity, copies)) != list(map(_identity, self._copies)):
             self.copies_read += 1
@@ -296,23 +298,23 @@ class Roots:
         if unread := tuple(key for key in keys if key not in read):
             documents |= contents(await get(unread))
         root = every = await threads.cpu(weight(documents), _digest, documents)
-        made = self._made.get((dialect.name, prefix))
-        if made is not None and made.root == root:
-            further = made.further
+        earlier = self._earlier.get((dialect.name, prefix))
+        if earlier is not None and earlier.root == root:
+            further = earlier.further
         else:
             further = await threads.cpu(weight(documents), _further, dialect, prefix, documents)
         if further:
             documents |= contents(await get(further))
             every = await threads.cpu(weight(documents), _digest, documents)
-        if made is not None and made.all == every:
-            return made.layout, {*keys, *further}
+        if earlier is not None and earlier.all == every:
+            return earlier.layout, {*keys, *further}
         try:
             layout = await threads.cpu(weight(documents), dialect.open, prefix, documents)
         except Exception as error:  # noqa: BLE001 - other dialects may recognize it
             reason_of(f"{prefix or '/'}: {dialect.name}", error)
             layout = None
         if not prefix or layout is not None:
-            self._made[dialect.name, prefix] = _OpenRoot(root, further, every, layout)
+            self._earlier[dialect.name, prefix] = _OpenRoot(root, further, every, layout)
         return layout, {*keys, *further}
 
 
@@ -378,5 +380,5 @@ def dialects(choices: Iterable[str] = ()) -> list[Dialect]:
         if value not in values:
             raise UsageError(f"dialect_choices: {option_name}: expected one of {', '.join(values)}, not {value!r}")
         chosen.setdefault(name, {})[option] = value
-    made = [dialect.choosing(chosen[name]) if name in chosen else dialect for name, dialect in known.items()]
-    return sorted(made, key=lambda dialect: (dialect.priority, dialect.name))
+    every_dialect = [dialect.choosing(chosen[name]) if name in chosen else dialect for name, dialect in known.items()]
+    return sorted(every_dialect, key=lambda dialect: (dialect.priority, dialect.name))

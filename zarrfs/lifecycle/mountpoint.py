@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from zarrfs import own_files
 from zarrfs.errors import FuseUnavailable, MountpointUnusable
 from zarrfs.lifecycle import dead_mounts, programs
 from zarrfs.lifecycle.dead_mounts import Life, life_of
 from zarrfs.lifecycle.detaching import may_detach, user_of
 from zarrfs.lifecycle.mount_table import FSTYPE, mount_at, resolved
+from zarrfs.options import own_files
 from zarrfs.options.config import MountConfig
 
 log = logging.getLogger(__name__)

@@ -13,14 +13,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from zarrfs import threads
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from zarrfs.buffers import NDArray
 
 PIECE_NBYTES = 8 << 20
 """Bytes copied between two checks for cancellation; a few milliseconds."""
@@ -35,7 +34,7 @@ _LONG_NBYTES = 64
 _FEW = 3
 
 
-def copy(out: Array, source: Array) -> None:
+def copy(out: NDArray, source: NDArray) -> None:
     """Run ``out[...] = source``, for arrays of the same shape and the same type except for byte order, without overlap."""
     if out.nbytes <= _AT_ONCE_NBYTES or out.dtype.hasobject:
         np.copyto(out, source, casting="equiv")
@@ -58,7 +57,7 @@ class _Axis(NamedTuple):
     source: int
 
 
-def _merged(out: Array, source: Array) -> list[_Axis]:
+def _merged(out: NDArray, source: NDArray) -> list[_Axis]:
     """Return the dimensions, outermost of ``out`` first, with those that are contiguous in both arrays merged."""
     axes = sorted(map(_Axis, out.shape, out.strides, source.strides), key=lambda axis: -abs(axis.out))
     merged: list[_Axis] = []
@@ -90,7 +89,7 @@ def _pieces(shape: tuple[int, ...], itemsize: int) -> Iterator[tuple[int | slice
             yield (*outer, slice(start, start + step))
 
 
-def _copy_tiles(out: Array, source: Array, axes: list[_Axis]) -> None:
+def _copy_tiles(out: NDArray, source: NDArray, axes: list[_Axis]) -> None:
     sizes = _tile(axes)
     gathers: dict[tuple[int, ...], _Gather] = {}
     most = PIECE_NBYTES // out.itemsize
@@ -135,18 +134,18 @@ class _Gather:
     the other order by a table.
     """
 
-    def __init__(self, tile: Array) -> None:
+    def __init__(self, tile: NDArray) -> None:
         order = sorted(range(tile.ndim), key=lambda number: -abs(tile.strides[number]))
         self._back = np.argsort(order)
         self._order = order
-        self._table: Array | None = None
+        self._table: NDArray | None = None
         if tile.ndim > _FEW:
             there = np.arange(tile.size, dtype=np.intp).reshape([tile.shape[number] for number in order])
             self._table = np.ascontiguousarray(there.transpose(self._back)).reshape(-1)
-            self._near: Array = np.empty([tile.shape[number] for number in order], tile.dtype)
-            self._far: Array = np.empty(tile.shape, tile.dtype)
+            self._near: NDArray = np.empty([tile.shape[number] for number in order], tile.dtype)
+            self._far: NDArray = np.empty(tile.shape, tile.dtype)
 
-    def copy(self, target: Array, tile: Array) -> None:
+    def copy(self, target: NDArray, tile: NDArray) -> None:
         """Run ``target[...] = tile``."""
         if self._table is not None:
             self._near[...] = tile.transpose(self._order)

@@ -74,9 +74,9 @@ def contiguous(elements: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.d
     """Return the result of `numpy.ascontiguousarray`, in a file if large."""
     if elements.flags.c_contiguous:
         return elements
-    made = array(elements.shape, elements.dtype)
-    copying.copy(made, elements)
-    return made
+    copied = array(elements.shape, elements.dtype)
+    copying.copy(copied, elements)
+    return copied
 
 
 def is_mapped(value: object) -> bool:

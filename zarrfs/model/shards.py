@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import MetadataError, MetadataUnsupported, ShardIndexInvalid
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.codec_spec import CodecSpec
@@ -31,8 +32,6 @@ MAX_CHUNKS = 2**26
 
 Pairs = np.ndarray[Any, np.dtype[np.uint64]]
 """One (offset, nbytes) for each chunk of a shard, of shape (chunks, 2)."""
-
-Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import logging
 import os
 import tempfile
 
-from zarrfs import own_files
+from zarrfs.options import own_files
 from zarrfs.options.config import MountConfig
 
 log = logging.getLogger(__name__)

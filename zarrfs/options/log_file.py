@@ -22,8 +22,8 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import BinaryIO
 
-from zarrfs import own_files
 from zarrfs.errors import UsageError
+from zarrfs.options import own_files
 from zarrfs.options.log_lines import Formatter, Limiter, log_dropped
 
 log = logging.getLogger("zarrfs")

@@ -17,12 +17,13 @@ from contextlib import closing, suppress
 from typing import TypeVar
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, NameInvalid, StoreNotFound, StoreReadOnly, UsageError
 from zarrfs.keys import WHOLE, ByteRange, Key, NodePath, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.base import Store, StorePlugin, WouldWait
 from zarrfs.stores.capabilities import Capabilities
-from zarrfs.stores.values import Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
 
 log = logging.getLogger(__name__)
 

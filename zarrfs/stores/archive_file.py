@@ -12,10 +12,10 @@ import time
 from typing import NamedTuple
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, UsageError
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.os_errors import translated
-from zarrfs.stores.values import Buffer
 
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.01

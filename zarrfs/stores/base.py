@@ -24,17 +24,17 @@ from dataclasses import dataclass
 
 import trio
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreAccessDenied, StoreReadOnly, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.capabilities import Capabilities
 from zarrfs.stores.change import Change
 from zarrfs.stores.locks import LockTable
-from zarrfs.stores.values import MISSING, Answer, Buffer, Denied, DirEntry, Expected, Generation, Got, KeyStat, answer
+from zarrfs.stores.values import MISSING, Answer, Denied, DirEntry, Expected, Generation, Got, KeyStat, answer
 
 # Attempts to read a value that is replaced between each two requests.
 _TRIES = 8
-
 # Number of look-ups that take about 1 ms where none waits.
 _ANSWERS_NOW = 32
 

@@ -13,14 +13,14 @@ class Change:
     """A change of the value of one key, or of anything below a prefix.
 
     ``kind`` classifies it: ``"set"`` (a new value, or new keys below), ``"erase"`` (removed), ``"times"`` (the time only), ``"unknown"``
-    (look again: an operation failed half way, or another program made the change). For a prefix alone: ``"made"`` and ``"unmade"`` (it
+    (look again: an operation failed half way, or another program made the change). For a prefix alone: ``"mkdir"`` and ``"rmdir"`` (it
     appeared or disappeared without keys below it). ``"moved"``: it is now at ``new_target``, with all below it; an ``"erase"`` of the one
     and a ``"set"`` of the other follow. ``external``: it was not made through this store. ``queued``: it was made through this mount and
     is not in the store yet; reads already return that part of the future value.
     """
 
     target: Key | Prefix
-    kind: Literal["set", "erase", "times", "unknown", "made", "unmade", "moved"]
+    kind: Literal["set", "erase", "times", "unknown", "mkdir", "rmdir", "moved"]
     external: bool = False
     queued: bool = False
     new_target: Key | Prefix | None = None

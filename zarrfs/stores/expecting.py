@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, StoreAccessDenied, StoreError, StoreUnsupported
 from zarrfs.keys import Key
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import ABSENT, Absent, Buffer, Generation
+from zarrfs.stores.values import ABSENT, Absent, Generation
 
 # Some file systems refuse exclusive creation of a file, each with an error of its own.
 _REFUSALS = (StoreUnsupported, StoreAccessDenied, StoreError)

@@ -24,13 +24,14 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_ours_alone, is_plain
-from zarrfs.stores.values import Buffer, KeyStat
+from zarrfs.stores.values import KeyStat
 
 _MAGIC = struct.pack("=I", 0xBEEFC0DE)
 _FOREIGN = _MAGIC[::-1]

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import trio
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, KeyConflict, PrefixNotEmpty, StoreNotFound, UsageError
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store, StorePlugin
 from zarrfs.stores.capabilities import Capabilities
-from zarrfs.stores.values import ABSENT, Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import ABSENT, DirEntry, Expected, Generation, KeyStat
 
 _PORTION = 4096
 """Entries of a listing between two checkpoints: a few milliseconds."""

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Callable
 from typing import NamedTuple
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied
 
-Buffer = bytes | bytearray | memoryview
 Generation = str
 """Distinguishes successive values of a key: an ETag, or device, inode, time and size of a file. Opaque."""
 

@@ -19,10 +19,11 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from zarrfs import fences
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreTimeout, ZarrfsError
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store, WouldWait
-from zarrfs.stores.values import Answer, Buffer, Generation, KeyStat
+from zarrfs.stores.values import Answer, Generation, KeyStat
 from zarrfs.transformers.health import StoreHealth, Subject, Target
 from zarrfs.transformers.intercepting import InterceptingStore, Kind, Operation
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
+from zarrfs.buffers import Buffer
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Held, Store
 from zarrfs.stores.change import Change
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import Answer, DirEntry, Expected, Generation, KeyStat
 
 
 class ForwardingStore(Store):

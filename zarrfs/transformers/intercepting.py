@@ -6,8 +6,9 @@ import enum
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from zarrfs.buffers import Buffer
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import Answer, DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import TransparentStore
 
 T = TypeVar("T")

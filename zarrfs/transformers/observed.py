@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyConflict, StoreNotFound, StoreUnsupported
 from zarrfs.keys import APART, ByteRange, Key, Prefix
 from zarrfs.stores.base import Held, Store
 from zarrfs.stores.change import Change
 from zarrfs.stores.moving import is_moving
-from zarrfs.stores.values import Answer, Buffer, Generation, Got, KeyStat
+from zarrfs.stores.values import Answer, Generation, Got, KeyStat
 from zarrfs.transformers.counters import StoreCounters
 from zarrfs.transformers.intercepting import InterceptingStore, Kind, Operation
 

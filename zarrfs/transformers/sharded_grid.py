@@ -61,7 +61,7 @@ class ShardedGrid:
         if isinstance(target, Prefix):
             if not self.lead(target):
                 yield change
-            elif change.kind not in ("made", "unmade"):
+            elif change.kind not in ("mkdir", "rmdir"):
                 # Keys below it that belong to no shard have the same prefix in front.
                 prefixes = {target}
                 shard = self.shards.lead(target)

@@ -25,6 +25,7 @@ from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.paged_shard_index import not_at_once
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
 from zarrfs.arrays.sharded import ShardedChunks
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, GenerationMismatch, KeyConflict, KeyUnusable, RangesOverlap, ShardIndexInvalid
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape
@@ -34,7 +35,7 @@ from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
 from zarrfs.stores.expecting import check
 from zarrfs.stores.locks import LockTable
-from zarrfs.stores.values import Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.shard_listing import ShardListing
 from zarrfs.transformers.sharded_grid import ShardedGrid

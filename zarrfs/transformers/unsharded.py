@@ -15,13 +15,14 @@ from typing import Protocol
 
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
+from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyConflict, MetadataError, NotPermitted, PrefixNotEmpty
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
-from zarrfs.stores.values import Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.sharded_grid import ShardedGrid
 from zarrfs.transformers.sharding import INDEXES_NBYTES, ShardingStore

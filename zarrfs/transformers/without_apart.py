@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyUnusable
 from zarrfs.keys import APART, ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import Answer, DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import TransparentStore
 
 _NAME = APART[:-1]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import FileTooLarge, StaleEntry
-from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.stage import Stage, StagingRoom, ValueStage
 
 

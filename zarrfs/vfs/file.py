@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry
 from zarrfs.vfs.content import Content, Snapshot, lost
-from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
+from zarrfs.vfs.node import Attributes, File, Handle, OpenFlags
 from zarrfs.vfs.stage import State
 from zarrfs.vfs.staging import Staged, StagingArea
 

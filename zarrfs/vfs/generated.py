@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import NotPermitted
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
-from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
+from zarrfs.vfs.node import Attributes, File, Handle, OpenFlags
 
 Make = Callable[[], Awaitable[bytes]]
 

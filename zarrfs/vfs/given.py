@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from zarrfs.buffers import Buffer
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.vfs.node import Buffer
 
 PAGE = 4096
 # Pages per block: readers advance, and the kernel reads ahead.

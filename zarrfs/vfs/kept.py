@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from zarrfs.buffers import Buffer
 from zarrfs.memory import spill
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.vfs.node import Buffer
 
 
 class Kept:

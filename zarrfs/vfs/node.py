@@ -13,11 +13,9 @@ import abc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import AcrossViews, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, OperationUnsupported
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
-
-Buffer = bytes | bytearray | memoryview
-
 
 Entry = tuple[str, bool, int, int | None, bool] | tuple[str, bool, int, int | None, bool, int]
 """One directory entry, with its `Attributes`, so that ``ls -l`` needs no lookup. A plain tuple: there may be a hundred thousand.
@@ -53,7 +51,7 @@ class OpenFlags:
     truncate: bool = False
 
 
-class Node(abc.ABC):
+class VfsNode(abc.ABC):
     """A directory or a file."""
 
     @abc.abstractmethod
@@ -68,7 +66,7 @@ class Node(abc.ABC):
         return None
 
 
-class Directory(Node):
+class Directory(VfsNode):
     """A directory: names, and their nodes."""
 
     @property
@@ -77,15 +75,15 @@ class Directory(Node):
         return False
 
     @abc.abstractmethod
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         """Return the node called ``name``. Raises `NoSuchEntry`."""
 
-    async def lookup_with_attributes(self, name: str) -> tuple[Node, Attributes]:
+    async def lookup_with_attributes(self, name: str) -> tuple[VfsNode, Attributes]:
         """Return the node called ``name`` and its attributes, which cost nothing extra if the lookup finds them."""
         node = await self.lookup(name)
         return node, await node.attributes()
 
-    async def listed_file(self, name: str) -> Node:
+    async def listed_file(self, name: str) -> VfsNode:
         """Return the node of a name that a listing has shown to be a file: no lookup is needed, since open fails if it is gone."""
         return await self.lookup(name)
 
@@ -135,7 +133,7 @@ class Directory(Node):
         """Run fsync(2) of the directory: the names in it survive a power cut."""
 
 
-class File(Node):
+class File(VfsNode):
     """A file. ``ident`` is the same for all objects of the same file of this mount: its path below the folder of views.
 
     That holds whether that folder or one view is the root."""
@@ -216,7 +214,7 @@ class Handle(abc.ABC):
         """Release the last reference, and publish what no flush did. Never raises if that fails; the failure is recorded."""
 
 
-async def find(directory: Directory, name: str) -> Node | None:
+async def find(directory: Directory, name: str) -> VfsNode | None:
     """Return the node called ``name``; None if there is no such entry."""
     try:
         return await directory.lookup(name)

@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import AcrossViews, EntryExists, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, StoreReadOnly
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, File, Handle, Node, OpenFlags, find
+from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, OpenFlags, VfsNode, find
 from zarrfs.vfs.staging import Staged, StagingArea
 from zarrfs.vfs.temporary import Temporaries, TemporaryContent, TemporaryFile, staged_in
 from zarrfs.vfs.times import KeptTimes
@@ -74,7 +75,7 @@ class OverlayDirectory(Directory):
         """Return the time at which its names last changed, according to the store."""
 
     @abc.abstractmethod
-    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+    async def look(self, name: str) -> tuple[VfsNode, Attributes | None]:
         """Return the node of a name that is not temporary, and its attributes if the lookup finds them. Raises `NoSuchEntry`."""
 
     @abc.abstractmethod
@@ -105,7 +106,7 @@ class OverlayDirectory(Directory):
         """Run rename(2) of a folder over ``target``, which has to be empty. Raises `NameInvalid`, `DirectoryNotEmpty`."""
 
     @abc.abstractmethod
-    async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
+    async def rename_file(self, file: StagedFile, content: Content, target: VfsNode | None) -> None:
         """Run rename(2) of a file that is not temporary to a name that is not temporary either."""
 
     async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
@@ -140,20 +141,20 @@ class OverlayDirectory(Directory):
                     pass
             self._layers.times.keep(self.here, mtime_ns, size=0, stored_ns=await self.stored_mtime_ns())
 
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         with self.entered():
             return (await self._look(name))[0]
 
-    async def lookup_with_attributes(self, name: str) -> tuple[Node, Attributes]:
+    async def lookup_with_attributes(self, name: str) -> tuple[VfsNode, Attributes]:
         with self.entered():
             node, attributes = await self._look(name)
         return node, attributes if attributes is not None else await node.attributes()
 
-    async def _look(self, name: str) -> tuple[Node, Attributes | None]:
+    async def _look(self, name: str) -> tuple[VfsNode, Attributes | None]:
         temporary = self._layers.temporaries.get(self.here + name)
         return (temporary, None) if temporary is not None else await self.look(name)
 
-    async def _find(self, name: str) -> Node | None:
+    async def _find(self, name: str) -> VfsNode | None:
         try:
             return (await self._look(name))[0]
         except NoSuchEntry:
@@ -195,21 +196,21 @@ class OverlayDirectory(Directory):
         with self.entered():
             await self._require_free(name)
             content = await self.content(name)
-            made: tuple[File, Handle]
+            created: tuple[File, Handle]
             if isinstance(content, TemporaryContent):
-                made = await self._layers.temporaries.create(content.ident, flags)
+                created = await self._layers.temporaries.create(content.ident, flags)
             else:
                 file = self._file(content)
-                made = file, await file.create(flags)
+                created = file, await file.create(flags)
             self._touch()
-            return made
+            return created
 
     async def mkdir(self, name: str) -> Directory:
         with self.entered():
             await self._require_free(name)
-            made = await self.make_folder(name)
+            created = await self.make_folder(name)
             self._touch()
-            return made
+            return created
 
     async def link(self, file: File, new_name: str) -> File:
         with self.entered():

@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Callable
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.errors import FileTooLarge, StoreFull, StoreQuotaExceeded, ZarrfsError
 from zarrfs.memory import disposal
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import FileMapping, data_extents
-from zarrfs.vfs.node import Buffer
 
 SPILL_NBYTES = 64 * 1024 * 1024
 

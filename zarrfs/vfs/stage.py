@@ -10,9 +10,9 @@ import abc
 import enum
 from collections.abc import Awaitable, Callable
 
+from zarrfs.buffers import Buffer
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.vfs.given import Given
-from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES, SpillBuffer
 
 

@@ -11,11 +11,12 @@ from typing import Protocol
 import trio
 
 from zarrfs import durability
+from zarrfs.buffers import Buffer
 from zarrfs.errors import NodeInDoubt, NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.vfs.content import Content, Snapshot, lost
 from zarrfs.vfs.given import Given
 from zarrfs.vfs.loading import loading
-from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.stage import Stage, StagingRoom, State
 
 log = logging.getLogger(__name__)

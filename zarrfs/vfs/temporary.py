@@ -22,10 +22,11 @@ from dataclasses import dataclass
 import trio
 
 from zarrfs import durability
+from zarrfs.buffers import Buffer
 from zarrfs.errors import EntryExists, NoSuchEntry
 from zarrfs.vfs.content import Content, Snapshot, WholeContent
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Buffer, Entry, Handle, OpenFlags
+from zarrfs.vfs.node import Attributes, Entry, Handle, OpenFlags
 from zarrfs.vfs.spill_buffer import SpillBuffer
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.vfs.staging import Staged, StagingArea

@@ -18,7 +18,7 @@ from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.roots import read_only_dialects
 from zarrfs.keys import Key, NodePath, Prefix
-from zarrfs.model.metadata import Node as HierarchyNode
+from zarrfs.model.metadata import Node
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
 from zarrfs.vfs.content import Content
@@ -37,7 +37,7 @@ class ViewContext:
     """Components of a mount that a view uses.
 
     ``store_name``: the last part of the store's path, for files named after a root array. ``fill``: missing chunks read as fill
-    value in views that otherwise hide them. ``made_prefixes``: empty folders, if the store cannot represent them. ``mounted_ns``:
+    value in views that otherwise hide them. ``empty_prefixes``: empty folders, if the store cannot represent them. ``mounted_ns``:
     replaces unknown times. ``resize_erases``: a smaller shape erases the chunks outside it. ``new_arrays``: the format of new
     arrays. ``start_soon``: starts a task of the mount. ``temporaries``: files that exist in this mount only. ``temporary_names``:
     their names, in views with restricted names. ``times``: times that the store does not keep. ``node_attributes``: the extended
@@ -55,7 +55,7 @@ class ViewContext:
     resize_erases: bool = False
     mounted_ns: int = 0
     is_watched: Callable[[], bool] = lambda: False
-    made_prefixes: set[Prefix] = field(default_factory=set)
+    empty_prefixes: set[Prefix] = field(default_factory=set)
     times: KeptTimes = field(default_factory=KeptTimes)
     node_attributes: NodeAttributes = field(default_factory=NodeAttributes)
     temporary_names: TemporaryNames = field(default_factory=TemporaryNames)
@@ -83,7 +83,7 @@ class ViewContext:
         self.temporaries.remove_below(prefix)
         self.times.forget_below(prefix)
 
-    def may_write(self, node: HierarchyNode) -> bool:
+    def may_write(self, node: Node) -> bool:
         """Return True if anything can be written to ``node``."""
         return self.store.capabilities.write and node.dialect not in read_only_dialects()
 

@@ -210,10 +210,10 @@ class ChunksDocument(NodeDocument):
         metadata = replace(new.metadata, fill_value=written.fill_value, dimension_names=names)
         if names is not None:
             attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
-        made = replace(new, metadata=metadata, attributes=attributes)
-        await editor.turn_into_array(made)
+        new_array = replace(new, metadata=metadata, attributes=attributes)
+        await editor.turn_into_array(new_array)
         self._state.made_array(self.path)
-        document, shown = self._form.ident(self.path, ZATTRS), documents_of(made).get(ZATTRS)
+        document, shown = self._view_format.ident(self.path, ZATTRS), documents_of(new_array).get(ZATTRS)
         self._state.made_unlisted(self.path, document, None if node.attributes else shown)
         text = self._state.text(document, documents_of(node).get(ZATTRS))
         if text is not None and shown is not None and is_without_additions(shown, text):
@@ -232,7 +232,7 @@ class CopyDocument(NodeDocument):
     """``.zmetadata`` of a group (`zarrfs.views.nodes.shown_copies`)."""
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
-        await self._form.copies.written(self.path, await threads.cpu(len(data), arrays_in_copy, self.path, self.ident, data))
+        await self._view_format.copies.written(self.path, await threads.cpu(len(data), arrays_in_copy, self.path, self.ident, data))
 
     def is_equivalent(self, rendered: bytes | None, written: bytes) -> bool:
         return False
@@ -243,7 +243,7 @@ class CopyDocument(NodeDocument):
 
     async def set_mtime(self, mtime_ns: int) -> None:
         await self._shown()
-        self._form.copies.set_mtime(self.path, mtime_ns)
+        self._view_format.copies.set_mtime(self.path, mtime_ns)
 
 
 # --- conversion between documents and nodes of any dialect ------------------------------------------------------------------

@@ -13,12 +13,11 @@ import trio
 from zarrfs.errors import NameInvalid, ZarrfsError
 from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import NodePath
-from zarrfs.model.metadata import Node as HierarchyNode
-from zarrfs.model.metadata import UnsupportedNode
+from zarrfs.model.metadata import Node, UnsupportedNode
 from zarrfs.printable import printable
 from zarrfs.vfs import names
 from zarrfs.vfs.generated import text
-from zarrfs.vfs.node import Entry, Node, no_such_entry
+from zarrfs.vfs.node import Entry, VfsNode, no_such_entry
 from zarrfs.views.base import ViewContext
 from zarrfs.views.extended_attributes import described
 
@@ -63,7 +62,7 @@ class Child:
         self,
         name: str,
         is_directory: bool,
-        make: Callable[[], Node],
+        make: Callable[[], VfsNode],
         size: int = 0,
         mtime_ns: int | None = None,
         writable: bool = False,
@@ -108,7 +107,7 @@ class GroupChildren:
         self.context = context
         self.path = path
 
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         documents = await self.documents_beside(name)
         for free in documents:
             if free.name == name:
@@ -148,11 +147,11 @@ class GroupChildren:
         """Return `documents` for a lookup of ``name``: of those with other names, the names alone are used."""
         return await self.documents()
 
-    async def show(self, name: str, node: HierarchyNode) -> Child:
+    async def show(self, name: str, node: Node) -> Child:
         """Return the entry of the child ``node``: ``name`` for a folder, ``name`` and a suffix for a file."""
         raise NotImplementedError
 
-    async def show_all(self, name: str, node: HierarchyNode) -> AsyncGenerator[Child]:
+    async def show_all(self, name: str, node: Node) -> AsyncGenerator[Child]:
         """Yield all entries of the child ``node``, each as of `show`, for a view in which a node has several or none."""
         yield await self.show(name, node)
 
@@ -160,7 +159,7 @@ class GroupChildren:
         """Return the entry of a child that cannot be shown: a file with the reason."""
         return unsupported_child(self.view, name, node, self.context.mounted_ns)
 
-    async def _show_all(self, name: str, node: HierarchyNode) -> AsyncGenerator[Child]:
+    async def _show_all(self, name: str, node: Node) -> AsyncGenerator[Child]:
         """Yield the results of `show_all`; a child for which it fails is shown as unsupported and does not hide the others."""
         try:
             async with aclosing(self.show_all(name, node)) as every:
@@ -171,14 +170,14 @@ class GroupChildren:
         except Exception as error:  # noqa: BLE001 - see above
             yield self.show_unsupported(name, unusable(node.path, node.dialect, error))
 
-    async def _child_called(self, name: str) -> HierarchyNode | None:
+    async def _child_called(self, name: str) -> Node | None:
         """Return the child whose folder is called ``name``, without listing the others; None for generated names."""
         part = names.part_of(name)
         if not part or "/" in part or part in (".", "..") or names.name_of(part) != name:
             return None
         return await self.context.hierarchy.node(self.path.child(part))
 
-    async def _candidates(self, name: str) -> AsyncIterator[tuple[str, HierarchyNode]]:
+    async def _candidates(self, name: str) -> AsyncIterator[tuple[str, Node]]:
         """Yield the children that may appear as ``name``, each with the name of its folder: few, in a group of any size."""
         stems = [name, *(name.removesuffix(suffix) for suffix in self.suffixes if name.endswith(suffix))]
         for stem in dict.fromkeys((*stems, *(_NUMBER.sub("", stem) for stem in stems))):

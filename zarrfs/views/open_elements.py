@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.position import Position
+from zarrfs.buffers import Buffer
 from zarrfs.containers.base import Elements, FileLayout, Literal
 from zarrfs.errors import StaleEntry
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.model.chunk_plan import ChunkPlan
-from zarrfs.vfs.node import Buffer
 
 
 class OpenElements:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from zarrfs.printable import printable
 from zarrfs.vfs.generated import GeneratedFile, Make, text
-from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, no_such_entry
 from zarrfs.views.base import ViewPlugin
 
 README = "README.txt"
@@ -24,7 +24,7 @@ class MountRoot(Directory):
     async def attributes(self) -> Attributes:
         return Attributes(True, mtime_ns=self._mounted_ns, writable=False)
 
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         if name in self._views:
             return self._views[name]
         if name == README:
@@ -47,7 +47,7 @@ class ControlDirectory(Directory):
     async def attributes(self) -> Attributes:
         return Attributes(True, writable=False)
 
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         if name not in self._files:
             raise no_such_entry(name)
         return GeneratedFile(f"{CONTROL}/{name}", self._files[name], direct=True)

@@ -53,7 +53,7 @@ class Zarr3Document(NodeDocument):
         if isinstance(written, GroupNode):
             await self._change_group(node, written)
             if (arrays := await threads.cpu(len(data), arrays_in_copy, self.path, self.ident, data)) is not None:
-                await self._form.copies.written(self.path, arrays)
+                await self._view_format.copies.written(self.path, arrays)
         elif isinstance(node, ArrayNode):
             await self._change_array(node, written)
         else:
@@ -102,7 +102,7 @@ class Zarr3Document(NodeDocument):
             layout = await self._context.editor.layout_for(self.path)
             group = GroupNode(path=self.path, dialect=layout.dialect.name, attributes=written.attributes)
             await self._context.editor.create(group)
-        await groups_from_undecided(self._form, self.path)
+        await groups_from_undecided(self._view_format, self.path)
 
     async def _set_attributes(
         self, node: ArrayNode | GroupNode, attributes: Mapping[str, Any], fill_value: bytes | None = None
@@ -215,10 +215,10 @@ def new_array(
         )
         try:
             # Compare the array as the layout reads it back.
-            made = layout.parse(new.path, layout.format(new))
-            assert isinstance(made, ArrayNode)
-            if (differs := _difference(made, show(made), written)) is None:
-                return made
+            parsed_node = layout.parse(new.path, layout.format(new))
+            assert isinstance(parsed_node, ArrayNode)
+            if (differs := _difference(parsed_node, show(parsed_node), written)) is None:
+                return parsed_node
         except MetadataError as error:
             differs = str(error)
         reason = reason or f"{ident}: {differs}"
@@ -244,18 +244,18 @@ def _known_members(node: Node | None) -> set[str]:
     return {MEMBER, "dimension_names", *(parsed(DOCUMENT, formatted(node)) if isinstance(node, ArrayNode | GroupNode) else ())}
 
 
-def _difference(made: ArrayNode, stated: Zarr3Array, written: ArrayNode) -> str | None:
-    """Return the difference between the document of ``made``, shown as ``stated``, and ``written``, as a reason; None if equal."""
-    shown, asked = stated.metadata, with_shown_fill(made, written).metadata
+def _difference(parsed_node: ArrayNode, stated: Zarr3Array, written: ArrayNode) -> str | None:
+    """Return the difference between the document of ``parsed_node``, shown as ``stated``, and ``written``, as a reason; None if equal."""
+    shown, asked = stated.metadata, with_shown_fill(parsed_node, written).metadata
     for member in ("shape", *_FIXED, "dimension_names"):
         if getattr(shown, member) == getattr(asked, member):
             continue
         match member:
             case "chunk_key_encoding":
-                return f"in zarr3/ chunk keys of {made.dialect} arrays have the form 'default' with '/', and no other"
+                return f"in zarr3/ chunk keys of {parsed_node.dialect} arrays have the form 'default' with '/', and no other"
             case "dimension_names" if asked.dimension_names is None:
                 continue
             case "dimension_names":
-                return f"{made.dialect} has dimension names only in the attribute {DIMENSIONS}, which has other names"
-        return f"{made.dialect} cannot represent this {member}"
+                return f"{parsed_node.dialect} has dimension names only in the attribute {DIMENSIONS}, which has other names"
+        return f"{parsed_node.dialect} cannot represent this {member}"
     return None

@@ -114,15 +114,15 @@ async def test_what_others_do_to_values_is_told(path: Path) -> None:
 async def test_what_others_do_to_folders_is_told(path: Path) -> None:
     async with watched(path) as (_, told):
         (path / "c").mkdir()
-        assert await told.now() == {"c/": "made"}
+        assert await told.now() == {"c/": "mkdir"}
         (path / "c").rmdir()
-        assert await told.now() == {"c/": "unmade"}
+        assert await told.now() == {"c/": "rmdir"}
         (path / "a").rename(path / "c")
         assert await told.now() == {"a/": "erase", "c/": "set"}
         (path / "c/b/k").write_bytes(b"watched at its new place")
         assert await told.now() == {"c/b/k": "set"}
         shutil.rmtree(path / "c")
-        assert await told.now() == {"c/b/k": "erase", "c/b/": "unmade", "c/": "unmade"}
+        assert await told.now() == {"c/b/k": "erase", "c/b/": "rmdir", "c/": "rmdir"}
 
 
 @trio_test
@@ -166,11 +166,11 @@ async def test_what_the_store_itself_does_is_not_told(path: Path) -> None:
         await store.erase_prefix(Prefix("z/b/"))
         await store.make_prefix(Prefix("m/"))
         await store.remove_prefix(Prefix("z/"))
-        assert await told.now() in ({}, {"m/": "made"})
+        assert await told.now() in ({}, {"m/": "mkdir"})
         async with trio.open_nursery() as nursery:
             for number in range(200):
                 nursery.start_soon(store.set, Key(f"new/{number % 7}/{number}"), b"many at once, in new folders")
-        assert set((await told.now()).values()) <= {"made"}
+        assert set((await told.now()).values()) <= {"mkdir"}
 
 
 @trio_test
@@ -304,7 +304,7 @@ async def test_folders_made_during_an_overflow_are_watched_afterwards(path: Path
 async def test_the_removal_of_the_stores_own_folder(path: Path) -> None:
     async with watched(path) as (_, told):
         shutil.rmtree(path)
-        found = await told.until(lambda all_told: ("a/", "unmade") in all_told)
+        found = await told.until(lambda all_told: ("a/", "rmdir") in all_told)
         assert ("a/b/k", "erase") in found
 
 
@@ -417,7 +417,7 @@ async def test_whoever_follows_what_is_told_knows_the_folder(path: Path, seed: i
             for _ in range(chance.randrange(20)):
                 _do_something(path, chance)
             for place, kind in (await told.now()).items():
-                if kind not in ("made", "unmade"):
+                if kind not in ("mkdir", "rmdir"):
                     look(place)
             assert copy == _values_in(path)
 

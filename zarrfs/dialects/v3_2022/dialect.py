@@ -226,8 +226,8 @@ class V3Draft2022Layout(Layout):
         if key is None:
             return {}
         # The group comes last: without the copy it would be a node.
-        made = {key: {"metadata": {}, "zarr_consolidated_format": 1}, self.keys.document(GROUP, "group"): {"attributes": {}}}
-        return {each: dump(document, indent=_INDENT) for each, document in made.items()}
+        new = {key: {"metadata": {}, "zarr_consolidated_format": 1}, self.keys.document(GROUP, "group"): {"attributes": {}}}
+        return {each: dump(document, indent=_INDENT) for each, document in new.items()}
 
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         key = next((key for key in self.document_keys(path) if key in documents), None)

@@ -13,13 +13,14 @@ import os
 from array import array
 from collections.abc import Generator, Sequence
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError, StoreNotFound, StoreUnsupported, UsageError
 from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, NameIndex, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.dbm.index import is_index, offsets
 from zarrfs.stores.dbm.kind import foreign_kind
-from zarrfs.stores.values import Buffer, KeyStat
+from zarrfs.stores.values import KeyStat
 
 _SUFFIXES = (".dat", ".dir", ".bak")
 

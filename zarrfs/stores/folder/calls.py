@@ -9,11 +9,11 @@ from contextlib import suppress
 from types import TracebackType
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError
 from zarrfs.memory.spill import Buffers, data_extents
 from zarrfs.stores.folder.names import Parts, path_of
 from zarrfs.stores.os_errors import ABSENT
-from zarrfs.stores.values import Buffer
 
 # Piece size for reads of large values.
 _PIECE_NBYTES = 8 << 20

@@ -30,7 +30,7 @@ from zarrfs.stores.folder.watch import Event, FolderWatch, Overflow, Seen, Unwat
 log = logging.getLogger(__name__)
 
 OnChanges = Callable[[Sequence[Change]], None]
-ChangeKind = Literal["set", "erase", "times", "unknown", "made", "unmade"]
+ChangeKind = Literal["set", "erase", "times", "unknown", "mkdir", "rmdir"]
 Found = dict[tuple[Parts, bool], ChangeKind]
 """Changes by name; True in the key for a folder."""
 
@@ -252,7 +252,7 @@ def _add(found: Found, parts: Parts, is_folder: bool, kind: ChangeKind | Literal
         kind = "set"
     before = found.get(entry, kind)
     if is_folder and before != kind:
-        kind = "unmade" if {before, kind} == {"made", "unmade"} else "unknown"
+        kind = "rmdir" if {before, kind} == {"mkdir", "rmdir"} else "unknown"
     elif before == "set" and kind == "times":
         kind = "set"
     found[entry] = kind

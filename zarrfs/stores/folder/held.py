@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch
 from zarrfs.stores.base import Held, WouldWait
 from zarrfs.stores.folder.calls import pread
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.os_errors import translated
-from zarrfs.stores.values import Buffer, KeyStat
+from zarrfs.stores.values import KeyStat
 
 _PART = 4
 """Fraction (one in 4) of the descriptors of this process; pipes, folders, watches and files being written use the others."""

@@ -16,13 +16,14 @@ import errno
 import os
 import stat as st
 
+from zarrfs.buffers import Buffer
 from zarrfs.stores.base import WouldWait
 from zarrfs.stores.folder.names import Parts, generation_of
 from zarrfs.stores.folder.one_file_system import open_within
 from zarrfs.stores.folder.presupposed import held_on_the_way
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.tree import FolderTree, Ranges, changed
-from zarrfs.stores.values import Buffer, Generation
+from zarrfs.stores.values import Generation
 
 _AGE = 0.05
 _LOOK = os.O_PATH | os.O_NOFOLLOW

@@ -120,7 +120,7 @@ class _Attempt:
 
 def _try_lock(tree: FolderTree, folder: Parts) -> int | None:
     """Return a descriptor that holds the lock; None if another process holds it."""
-    fd = tree.open_folder(folder, os.O_RDONLY, make=True)
+    fd = tree.open_folder(folder, os.O_RDONLY, create=True)
     locked = False
     try:
         try:
@@ -133,7 +133,7 @@ def _try_lock(tree: FolderTree, folder: Parts) -> int | None:
             tree.warn_once("no locks", "folders cannot be locked here: let no other mount or machine write to this store")
             locked = True
             return fd
-        with tree.folder(folder, make=True) as now:
+        with tree.folder(folder, create=True) as now:
             # If the folder was removed and created again between open and flock, others lock the new one.
             locked = os.path.samestat(os.fstat(fd), os.fstat(now))
         return fd if locked else None

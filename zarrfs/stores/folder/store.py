@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.spill import Buffers
@@ -43,7 +44,7 @@ from zarrfs.stores.folder.rights import Owner
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.os_errors import translated
-from zarrfs.stores.values import Answer, Buffer, DirEntry, Expected, Generation, KeyStat, answer
+from zarrfs.stores.values import Answer, DirEntry, Expected, Generation, KeyStat, answer
 
 T = TypeVar("T")
 
@@ -52,7 +53,6 @@ INLINE_NBYTES = 1 << 20
 
 _INLINE_VALUES = 32
 """Names whose lookup takes about 1 ms."""
-
 _FIRST_PORTION = 256
 _PORTION = 2048
 """Names listed inline, and then in each hop to a thread: well below 1 ms, and 5 ms."""

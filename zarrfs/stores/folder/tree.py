@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 
 from zarrfs import durability
+from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
@@ -45,7 +46,7 @@ from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.folder.presupposed import demand_not_erased, demand_presupposed, held_on_the_way
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.os_errors import ABSENT
-from zarrfs.stores.values import Absent, Buffer, DirEntry, Expected, Generation
+from zarrfs.stores.values import Absent, DirEntry, Expected, Generation
 
 log = logging.getLogger(__name__)
 
@@ -90,13 +91,13 @@ class FolderTree:
 
     # --- looking up ---------------------------------------------------------------------------------------------------------
 
-    def folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False, made: list[Parts] | None = None) -> Closing:
+    def folder(self, parts: Parts, flags: int = os.O_PATH, *, create: bool = False, created: list[Parts] | None = None) -> Closing:
         """Return a descriptor of the folder ``parts`` for a ``with`` block.
 
-        With ``make``, missing folders on the way are created, and appended to ``made``."""
-        return Closing(self.open_folder(parts, flags, make=make, made=made))
+        With ``create``, missing folders on the way are created, and appended to ``created``."""
+        return Closing(self.open_folder(parts, flags, create=create, created=created))
 
-    def open_folder(self, parts: Parts, flags: int = os.O_PATH, *, make: bool = False, made: list[Parts] | None = None) -> int:
+    def open_folder(self, parts: Parts, flags: int = os.O_PATH, *, create: bool = False, created: list[Parts] | None = None) -> int:
         """Return a descriptor as `folder` does, which the caller closes."""
         fd, first = held_on_the_way(self, parts) or (self.root, 0)
         if first == len(parts):
@@ -108,18 +109,18 @@ class FolderTree:
         for depth in range(first, len(parts)):
             above = fd
             try:
-                fd = self._step(above, parts, depth, (flags if depth == len(parts) - 1 else os.O_PATH) | _FOLDER, make, made)
+                fd = self._step(above, parts, depth, (flags if depth == len(parts) - 1 else os.O_PATH) | _FOLDER, create, created)
             finally:
                 if above != self.root:
                     os.close(above)
         return fd
 
-    def _step(self, above: int, parts: Parts, depth: int, flags: int, make: bool, made: list[Parts] | None) -> int:
+    def _step(self, above: int, parts: Parts, depth: int, flags: int, create: bool, created: list[Parts] | None) -> int:
         name = parts[depth]
         try:
             return os.open(name, flags, dir_fd=above)
         except FileNotFoundError as error:
-            if not make:
+            if not create:
                 raise
             demand_presupposed(parts, depth, error)
             demand_not_erased(parts, error)
@@ -129,8 +130,8 @@ class FolderTree:
             raise
         with suppress(FileExistsError):
             rights.make_folder(above, name, self.owner)
-            if made is not None:
-                made.append(parts[: depth + 1])
+            if created is not None:
+                created.append(parts[: depth + 1])
             if parts[: depth + 1] == _APART:
                 # Other users with write access to the store create their own files there.
                 rights.share(above, name)
@@ -256,23 +257,23 @@ class FolderTree:
         checked just before it is replaced: a replacement by another program in those microseconds is not detected.
         """
         content = memoryview(value).cast("B")
-        made: list[Parts] = []
+        created: list[Parts] = []
         try:
-            return self._replace_at_last(parts, content, expect, made)
+            return self._replace_at_last(parts, content, expect, created)
         except BaseException:
-            self._unmake(made)
+            self._remove_created(created)
             raise
 
-    def _unmake(self, made: list[Parts]) -> None:
+    def _remove_created(self, created: list[Parts]) -> None:
         """Remove these folders, unless another program has put entries into them."""
-        for parts in reversed(made):
+        for parts in reversed(created):
             with suppress(OSError), self.folder(parts[:-1]) as above:
                 os.rmdir(parts[-1], dir_fd=above)
 
-    def _replace_at_last(self, parts: Parts, content: memoryview, expect: Expected, made: list[Parts]) -> Generation:
+    def _replace_at_last(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts]) -> Generation:
         for left in reversed(range(_TRIES)):
             try:
-                return self._replace(parts, content, expect, made)
+                return self._replace(parts, content, expect, created)
             except FileNotFoundError as error:
                 # Another program removed the folder meanwhile, or took the new file for a leftover.
                 self.check_root()
@@ -281,9 +282,9 @@ class FolderTree:
                     raise
         raise AssertionError("unreachable")
 
-    def _replace(self, parts: Parts, content: memoryview, expect: Expected, made: list[Parts]) -> Generation:
+    def _replace(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts]) -> Generation:
         name = parts[-1]
-        with self.folder(parts[:-1], make=True, made=made) as folder:
+        with self.folder(parts[:-1], create=True, created=created) as folder:
             old = self._room(folder, parts)
             if expect is not None and expect != (generation_of(old) if old else Absent.ABSENT):
                 raise changed(parts)
@@ -325,7 +326,7 @@ class FolderTree:
 
     def make_folder(self, parts: Parts) -> None:
         """Create a folder and its parents, like mkdir -p."""
-        with self.folder(parts, make=True):
+        with self.folder(parts, create=True):
             pass
 
     # --- removing -----------------------------------------------------------------------------------------------------------
@@ -343,7 +344,7 @@ class FolderTree:
         """Move a value, replacing any value there; return False if ``old`` is absent."""
         if self.stat(old) is None:
             return False
-        with self.folder(old[:-1]) as source, self.folder(new[:-1], make=True) as target:
+        with self.folder(old[:-1]) as source, self.folder(new[:-1], create=True) as target:
             replaced = self._room(target, new)
             moved = self._value(source, old[-1])
             os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
@@ -356,7 +357,7 @@ class FolderTree:
         """Move a folder to an absent or empty one; return False if ``old`` is absent. Raises ENOTEMPTY."""
         if self.folder_mtime_ns(old) is None:
             return False
-        with self.folder(old[:-1]) as source, self.folder(new[:-1], make=True) as target:
+        with self.folder(old[:-1]) as source, self.folder(new[:-1], create=True) as target:
             os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
         self._unsynced.add(new[:-1])
         self._renamed(old, new)

@@ -61,12 +61,12 @@ class Event(NamedTuple):
 class Seen(NamedTuple):
     """A change of a value or folder.
 
-    For a folder ``kind`` is ``"made"`` (created; its entries are reported separately), ``"unmade"`` (removed empty), ``"moved"`` and
+    For a folder ``kind`` is ``"mkdir"`` (created; its entries are reported separately), ``"rmdir"`` (removed empty), ``"moved"`` and
     ``"set"`` (it came with all its entries, watched before or not), ``"erase"`` (it left)."""
 
     parts: Parts
     is_folder: bool
-    kind: Literal["set", "erase", "times", "made", "unmade", "moved"]
+    kind: Literal["set", "erase", "times", "mkdir", "rmdir", "moved"]
 
 
 class _Folder:
@@ -171,7 +171,7 @@ class FolderWatch:
                 yield Seen((*folder.parts, name), False, "erase" if gone else "times" if times else "set")
         elif mask & _DELETE:
             self._drop(folder.below.pop(name, None))
-            yield Seen((*folder.parts, name), True, "unmade")
+            yield Seen((*folder.parts, name), True, "rmdir")
         elif mask & _MOVED_FROM:
             leaving = self._left(folder, name)
             if leaving is not None:
@@ -194,7 +194,7 @@ class FolderWatch:
                 self._add_quietly(folder, name)
                 yield Seen((*folder.parts, name), True, "set")
         elif mask & _CREATE:
-            yield Seen((*folder.parts, name), True, "made")
+            yield Seen((*folder.parts, name), True, "mkdir")
             yield from self._add(folder, name, reporting=True)
 
     def drop_leaving(self) -> None:
@@ -250,7 +250,7 @@ class FolderWatch:
                     if is_folder:
                         pending.append((folder, found))
                     if reporting:
-                        yield Seen((*parts, found), is_folder, "made" if is_folder else "set")
+                        yield Seen((*parts, found), is_folder, "mkdir" if is_folder else "set")
             finally:
                 os.close(fd)
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError, StoreNotFound, UsageError
 from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile
-from zarrfs.stores.values import Buffer, KeyStat
+from zarrfs.stores.values import KeyStat
 from zarrfs.stores.zip.directory import LOCAL_MAGIC, Member, ZipDirectory, find_end
 from zarrfs.stores.zip.inner_file import InnerFile
 from zarrfs.stores.zip.members import MemberReader

@@ -6,10 +6,10 @@ the cache folder (`zarrfs.memory.spill`): a zip file is read from its end, and a
 
 from __future__ import annotations
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError
 from zarrfs.keys import WHOLE
 from zarrfs.stores.archive_file import ArchiveFile
-from zarrfs.stores.values import Buffer
 from zarrfs.stores.zip.directory import Member
 from zarrfs.stores.zip.members import STORED, MemberReader
 

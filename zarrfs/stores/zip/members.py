@@ -19,11 +19,11 @@ from copy import copy as _copy
 from typing import Protocol
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreUnsupported, TooLarge
 from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive_file import ArchiveFile
-from zarrfs.stores.values import Buffer
 from zarrfs.stores.zip.directory import LOCAL_MAGIC, Member
 
 STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14

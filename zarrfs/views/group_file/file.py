@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from zarrfs.buffers import Buffer
 from zarrfs.containers.base import Elements, GroupContainer
 from zarrfs.errors import NotPermitted, StaleEntry
 from zarrfs.hierarchy.live_array import LiveArray
@@ -16,7 +17,7 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
-from zarrfs.vfs.node import Attributes, Buffer, File, Handle, OpenFlags
+from zarrfs.vfs.node import Attributes, File, Handle, OpenFlags
 from zarrfs.views.base import ViewContext
 from zarrfs.views.group_file.layouts import GroupLayout, GroupLayouts
 from zarrfs.views.group_file.times import ChangeTimes

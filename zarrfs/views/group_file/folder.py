@@ -6,10 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from zarrfs.errors import NotRepresentable
 from zarrfs.keys import ROOT, NodePath
-from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
-from zarrfs.model.metadata import Node as HierarchyNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
-from zarrfs.vfs.node import Attributes, Directory, Entry, Node
+from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode
 from zarrfs.views.group_directory import UNSUPPORTED_SUFFIX, Child, GroupChildren, made_name, node_ident, unsupported_child
 from zarrfs.views.group_file.file import GroupFile, MountedFormat
 
@@ -41,7 +40,7 @@ class GroupFiles(GroupChildren):
         # The file of the whole store need not be rendered.
         return [Child(each, False, lambda: GroupFolder(self._mounted, ROOT), suffix=self._suffix) for each in own]
 
-    async def show_all(self, name: str, node: HierarchyNode) -> AsyncGenerator[Child]:
+    async def show_all(self, name: str, node: Node) -> AsyncGenerator[Child]:
         match node:
             case GroupNode():
                 # First, as its lookup needs no rendering.
@@ -55,7 +54,7 @@ class GroupFiles(GroupChildren):
     def _folder(self, name: str, path: NodePath) -> Child:
         return Child(name, True, lambda: GroupFolder(self._mounted, path))
 
-    async def _file(self, name: str, node: HierarchyNode) -> Child:
+    async def _file(self, name: str, node: Node) -> Child:
         if isinstance(node, UnsupportedNode):
             return self.show_unsupported(name, node)
         file_name = made_name(name, self._suffix)
@@ -87,7 +86,7 @@ class GroupFolder(Directory):
         mtime_ns = await self._context.folder_mtime_ns(self._bound.path) or self._context.mounted_ns
         return Attributes(True, mtime_ns=mtime_ns, writable=False)
 
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         return await self._files.lookup(name)
 
     def entries(self) -> AsyncIterator[Entry]:

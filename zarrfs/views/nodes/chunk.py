@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.arrays.array import Elements, part
+from zarrfs.arrays.array import part
 from zarrfs.arrays.merging import ElementMerge, Mask, store_merged
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import (
     ChunkDecodeError,
     ChunkEncodeError,
@@ -28,7 +29,7 @@ from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 from zarrfs.stores.values import KeyStat
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.kept import Kept, kept
-from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.nodes.chunk_stage import ChunkStage
 from zarrfs.views.nodes.missing_chunks import missing_size
@@ -45,9 +46,9 @@ _IN_FILE_NBYTES = 1024 * 1024
 class ChunkFile(NodeContent):
     """Chunk ``coords`` of an array; ``path`` is the present path of an array renamed since it was opened."""
 
-    def __init__(self, form: ViewFormat, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
-        self._form = form
-        self._context = form.context
+    def __init__(self, view_format: ViewFormat, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
+        self._view_format = view_format
+        self._context = view_format.context
         self._open_array = open_array
         self.held_nbytes = open_array.held_nbytes
         self._coords = coords
@@ -66,7 +67,7 @@ class ChunkFile(NodeContent):
 
     def _be_at(self, path: NodePath) -> None:
         self.path = path
-        self.ident = self._form.ident(path, self._form.keys(self._open_array.array.node).encode(self._coords))
+        self.ident = self._view_format.ident(path, self._view_format.keys(self._open_array.array.node).encode(self._coords))
 
     async def erase(self) -> None:
         await (await self._current()).array.chunks.update({self._coords: None})
@@ -83,7 +84,7 @@ class ChunkFile(NodeContent):
         except StoreUnsupported:
             stat = await chunks.stat(self._coords)
             if stat is not None:
-                size = await self._form.chunk_size(self._open_array, self._coords, stat.size)
+                size = await self._view_format.chunk_size(self._open_array, self._coords, stat.size)
                 self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=stat.mtime_ns)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
@@ -123,9 +124,9 @@ class DecodedChunk(ChunkFile):
     Elements without a fixed size have their plain encoding (`Array.plain`), whose size is known after the decoding.
     """
 
-    def __init__(self, form: ViewFormat, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
-        super().__init__(form, open_array, coords, path)
-        self._room = form.context.staging.room.kept
+    def __init__(self, view_format: ViewFormat, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
+        super().__init__(view_format, open_array, coords, path)
+        self._room = view_format.context.staging.room.kept
         self._is_variable = open_array.array.plain is not None
         self._nbytes = open_array.array.metadata.chunk_nbytes(coords)
         self._was_given = False
@@ -138,7 +139,7 @@ class DecodedChunk(ChunkFile):
         if self._is_variable:
             return await self._decoded_snapshot()
         stat = await open_array.array.chunks.stat(self._coords)
-        if stat is None and not self._form.fills(open_array.array.node):
+        if stat is None and not self._view_format.fills(open_array.array.node):
             return None
         stored_ns = stat.mtime_ns if stat is not None else None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stored_ns)
@@ -174,7 +175,7 @@ class DecodedChunk(ChunkFile):
         open_array = await self._current()
         # Decoded again: an earlier result may be of another value than the one whose part is changed.
         elements, _ = await _decoded(open_array, self._coords)
-        if elements is None and self._form.fills(open_array.array.node):
+        if elements is None and self._view_format.fills(open_array.array.node):
             elements = await open_array.array.filled(self._coords)
         return None if elements is None else _as_bytes(elements)
 
@@ -231,7 +232,7 @@ class DecodedChunk(ChunkFile):
         self._check_size(data)
         metadata = array.metadata
         shape = metadata.chunk_grid.chunk_shape(self._coords)
-        elements: Elements = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
+        elements: NDArray = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
         inside = part(changed.reshape(shape), array.inside(self._coords))
         await store_merged(array, self._coords, ElementMerge(array, self._coords, elements, lambda: inside, sparse=False))
 
@@ -248,7 +249,7 @@ class DecodedChunk(ChunkFile):
 
     async def _decoded_snapshot(self) -> Snapshot | None:
         elements, stat = await _decoded(self._open_array, self._coords)
-        if elements is None and self._form.fills(self._open_array.array.node):
+        if elements is None and self._view_format.fills(self._open_array.array.node):
             elements = await self._open_array.array.filled(self._coords)
         if elements is None:
             return None
@@ -400,7 +401,7 @@ async def decoded_size(open_array: OpenArray, coords: Coords) -> int:
     return 0 if elements is None else elements.nbytes
 
 
-async def _decoded(open_array: OpenArray, coords: Coords) -> tuple[Elements | None, KeyStat | None]:
+async def _decoded(open_array: OpenArray, coords: Coords) -> tuple[NDArray | None, KeyStat | None]:
     """Return a chunk as it is now, and the stat of its stored value; None if there is none."""
     while (stat := await open_array.array.chunks.stat(coords)) is not None:
         try:
@@ -415,5 +416,5 @@ def _replaced(open_array: OpenArray, coords: Coords) -> StaleEntry:
     return StaleEntry(f"chunk {coords} of {path} was replaced before it was read", key=path)
 
 
-def _as_bytes(elements: Elements) -> Buffer:
+def _as_bytes(elements: NDArray) -> Buffer:
     return contiguous(elements).reshape(-1).view(np.uint8).data.toreadonly() if elements.size else b""

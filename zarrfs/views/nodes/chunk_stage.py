@@ -6,11 +6,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from zarrfs.arrays.array import Elements
 from zarrfs.arrays.merging import of_elements
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.memory import spill
 from zarrfs.vfs.given import Given
-from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.stage import StagingRoom, ValueStage
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -67,7 +66,7 @@ class ChunkStage(ValueStage):
         await super().write(first + low, piece.data)
         self._mark(first + low, first + high, changed)
 
-    def _whole_elements(self, offset: int, data: Buffer, given: Given) -> tuple[int, Elements]:
+    def _whole_elements(self, offset: int, data: Buffer, given: Given) -> tuple[int, NDArray]:
         """Return the elements that ``data`` covers, in full or in part, as its writer sees them, in bytes; and their offset."""
         end = offset + len(data)
         first, last = offset - offset % self._itemsize, end + -end % self._itemsize
@@ -76,11 +75,11 @@ class ChunkStage(ValueStage):
         parts = [self._seen(first, offset - first, given), np.frombuffer(data, np.uint8), self._seen(end, last - end, given)]
         return first, np.concatenate(parts)
 
-    def _seen(self, offset: int, nbytes: int, given: Given) -> Elements:
+    def _seen(self, offset: int, nbytes: int, given: Given) -> NDArray:
         shown = given.content(offset, nbytes)
         return np.frombuffer(shown, np.uint8) if shown is not None else self._there(offset, nbytes)
 
-    def _there(self, offset: int, nbytes: int) -> Elements:
+    def _there(self, offset: int, nbytes: int) -> NDArray:
         there = np.frombuffer(self._bytes.read(offset, nbytes), np.uint8)
         return np.pad(there, (0, nbytes - len(there)))
 

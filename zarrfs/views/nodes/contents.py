@@ -12,12 +12,11 @@ from zarrfs.errors import ContentInvalid, NameInvalid, NotPermitted
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
-from zarrfs.model.metadata import Node as HierarchyNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, no_such_entry
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent, staged_in
 from zarrfs.views.group_directory import Child, GroupChildren, unsupported_child
@@ -32,13 +31,13 @@ Folder = Callable[[NodePath], Directory]
 class FolderContents(abc.ABC):
     """See the module's text. ``node``: the node of the folder, or of the array around it; None before there is one."""
 
-    node: HierarchyNode | None
+    node: Node | None
 
     @abc.abstractmethod
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         """See `Directory.lookup`."""
 
-    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+    async def look(self, name: str) -> tuple[VfsNode, Attributes | None]:
         """Return the entry ``name``, and its attributes if the lookup finds them."""
         return await self.lookup(name), None
 
@@ -58,27 +57,27 @@ class FolderContents(abc.ABC):
 class GroupContents(GroupChildren, FolderContents):
     """A group: its documents, and a folder for each group and array in it."""
 
-    def __init__(self, form: ViewFormat, path: NodePath, node: GroupNode, folder: Folder) -> None:
-        super().__init__(form.context, path)
-        self.view = form.view
+    def __init__(self, view_format: ViewFormat, path: NodePath, node: GroupNode, folder: Folder) -> None:
+        super().__init__(view_format.context, path)
+        self.view = view_format.view
         self.node: GroupNode = node
-        self._form = form
+        self._view_format = view_format
         self._folder = folder
 
     async def documents(self) -> Sequence[Child]:
-        return await document_children(self._form, self.node)
+        return await document_children(self._view_format, self.node)
 
-    async def lookup(self, name: str) -> Node:
-        if name == self._form.copy_document and name not in self._form.documents and await self._copy() is not None:
+    async def lookup(self, name: str) -> VfsNode:
+        if name == self._view_format.copy_document and name not in self._view_format.documents and await self._copy() is not None:
             return StagedFile(
-                self.context.staging, self._form.document(self.path, name), writable=self.context.may_write(self.node)
+                self.context.staging, self._view_format.document(self.path, name), writable=self.context.may_write(self.node)
             )
         path = self._undecided_called(name)
         return self._folder(path) if path is not None else await super().lookup(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
         copy = await self._copy()
-        if copy is not None and copy[0] not in self._form.documents:
+        if copy is not None and copy[0] not in self._view_format.documents:
             yield copy
         async for entry in self._entries():
             yield copy if copy is not None and entry[0] == copy[0] else entry
@@ -88,23 +87,23 @@ class GroupContents(GroupChildren, FolderContents):
 
     async def _copy(self) -> Entry | None:
         """Return the entry of the document with the consolidated copy, if there is one, or one is being written."""
-        form, name = self._form, self._form.copy_document
-        staged = staged_in(self.context.staging, form.ident(self.path, "")).get(name)
+        view_format, name = self._view_format, self._view_format.copy_document
+        staged = staged_in(self.context.staging, view_format.ident(self.path, "")).get(name)
         if staged is not None and staged.size is not None:
             return name, False, staged.size, staged.mtime_ns, self.context.may_write(self.node)
-        return await form.copies.entry(self.node)
+        return await view_format.copies.entry(self.node)
 
     async def _entries(self) -> AsyncIterator[Entry]:
         """Yield all entries but a document that exists for a consolidated copy alone; sizes exclude a copy."""
-        undecided = {path.name for path in self._form.state.undecided_in(self.path)}
+        undecided = {path.name for path in self._view_format.state.undecided_in(self.path)}
         async for entry in super().entries():
             undecided.discard(entry[0])
             yield entry
         for name in undecided:
-            yield await folder_entry(self._form, self.path.child(name))
+            yield await folder_entry(self._view_format, self.path.child(name))
 
-    async def show(self, name: str, node: HierarchyNode) -> Child:
-        if isinstance(node, ArrayNode) and (reason := self._form.reason_against(node)) is not None:
+    async def show(self, name: str, node: Node) -> Child:
+        if isinstance(node, ArrayNode) and (reason := self._view_format.reason_against(node)) is not None:
             node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason)
         if isinstance(node, UnsupportedNode):
             return self.show_unsupported(name, node)
@@ -112,12 +111,12 @@ class GroupContents(GroupChildren, FolderContents):
         return Child(name, True, lambda: self._folder(path), writable=self.context.may_write(node))
 
     async def content(self, name: str) -> Content | None:
-        if name not in (*self._form.documents, self._form.copy_document):
+        if name not in (*self._view_format.documents, self._view_format.copy_document):
             return None
-        return self._form.document(self.path, name)
+        return self._view_format.document(self.path, name)
 
     def _undecided_called(self, name: str) -> NodePath | None:
-        return next((path for path in self._form.state.undecided_in(self.path) if path.name == name), None)
+        return next((path for path in self._view_format.state.undecided_in(self.path) if path.name == name), None)
 
 
 class ArrayContents(FolderContents):
@@ -127,27 +126,27 @@ class ArrayContents(FolderContents):
     slash).
     """
 
-    def __init__(self, form: ViewFormat, node: ArrayNode, open_array: OpenArray, folder: Folder, inside: str = "") -> None:
-        self._form = form
-        self._context = form.context
+    def __init__(self, view_format: ViewFormat, node: ArrayNode, open_array: OpenArray, folder: Folder, inside: str = "") -> None:
+        self._view_format = view_format
+        self._context = view_format.context
         self._path = node.path
         self.node = self._node = node
         self._open_array = open_array
-        self._writable = form.context.may_write(node)
+        self._writable = view_format.context.may_write(node)
         self.live = open_array.live
         self._folder = folder
         self.inside = inside
-        self._keys = form.keys(node)
-        self._fills = form.fills(open_array.array.node)
-        self._lists_missing = form.lists_missing(open_array.array.node)
+        self._keys = view_format.keys(node)
+        self._fills = view_format.fills(open_array.array.node)
+        self._lists_missing = view_format.lists_missing(open_array.array.node)
         self._here = NodePath(f"/{node.path.prefix}{inside}".rstrip("/") or "/")
 
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         return (await self.look(name))[0]
 
-    async def look(self, name: str) -> tuple[Node, Attributes | None]:
-        if not self.inside and name in self._form.documents:
-            for child in await document_children(self._form, self._node):
+    async def look(self, name: str) -> tuple[VfsNode, Attributes | None]:
+        if not self.inside and name in self._view_format.documents:
+            for child in await document_children(self._view_format, self._node):
                 if child.name == name:
                     return child.make(), None
             raise no_such_entry(name)
@@ -155,16 +154,16 @@ class ArrayContents(FolderContents):
         coords = self._keys.decode(key, self._node.metadata.ndim)
         if coords is None or not self._open_array.array.has(coords):
             path = self._here.child(name)
-            if self._form.state.is_undecided(path) or (self.may_hold_chunks(name) and await self._is_folder(f"{key}/")):
+            if self._view_format.state.is_undecided(path) or (self.may_hold_chunks(name) and await self._is_folder(f"{key}/")):
                 return self._folder(path), None
             raise no_such_entry(name)
-        content = self._form.chunk(self._open_array, coords)
+        content = self._view_format.chunk(self._open_array, coords)
         file = StagedFile(self._context.staging, content, writable=self._writable)
         staged = self._context.staging.get(content.ident)
         if staged is not None and staged.unpublished:
             return file, None
         if self._fills:
-            if self._lists_missing and self._form.state.hides_missing(self._path, content.ident):
+            if self._lists_missing and self._view_format.state.hides_missing(self._path, content.ident):
                 await self._require_stored(name, coords)
             return file, None
         if self._open_array.array.plain is not None:
@@ -196,11 +195,15 @@ class ArrayContents(FolderContents):
     async def _entries(self, missing: MissingChunks | None) -> AsyncIterator[Entry]:
         """Yield all entries but missing chunks; stored chunks are removed from ``missing``."""
         if not self.inside:
-            for child in await document_children(self._form, self._node):
+            for child in await document_children(self._view_format, self._node):
                 yield child.entry
         staged, folders = self._staged()
         # If all keys are in one folder, the first key found proves that it exists.
-        only = self._keys.prefix.partition("/")[0] if self._form.folders and not self.inside and "/" in self._keys.prefix else None
+        only = (
+            self._keys.prefix.partition("/")[0]
+            if self._view_format.folders and not self.inside and "/" in self._keys.prefix
+            else None
+        )
         if only not in folders:
             async for name, coords, nbytes, mtime_ns in self._stored():
                 if coords is None:
@@ -210,7 +213,7 @@ class ArrayContents(FolderContents):
                     continue
                 if missing is not None:
                     missing.remove(coords)
-                size = await self._form.chunk_size(self._open_array, coords, nbytes)
+                size = await self._view_format.chunk_size(self._open_array, coords, nbytes)
                 staged.pop(name, None)
                 yield name, False, size, mtime_ns, self._writable
         for name, one in staged.items():
@@ -218,25 +221,25 @@ class ArrayContents(FolderContents):
                 missing.remove(coords)
             yield name, False, one.size or 0, one.mtime_ns, self._writable
         for name in folders:
-            yield await folder_entry(self._form, self._here.child(name))
+            yield await folder_entry(self._view_format, self._here.child(name))
 
     async def content(self, name: str) -> Content | None:
-        form, key = self._form, self.inside + name
-        if not self.inside and name in form.documents:
-            if (reason := form.why_no_document(self._node, name)) is not None:
+        view_format, key = self._view_format, self.inside + name
+        if not self.inside and name in view_format.documents:
+            if (reason := view_format.why_no_document(self._node, name)) is not None:
                 raise NameInvalid(reason, key=self._ident(name))
-            return form.document(self._path, name)
+            return view_format.document(self._path, name)
         coords = self._keys.decode(key, self._node.metadata.ndim)
         if coords is not None and self._open_array.array.has(coords):
-            return form.chunk(self._open_array, coords)
-        if form.looks_like_chunk(key):
+            return view_format.chunk(self._open_array, coords)
+        if view_format.looks_like_chunk(key):
             grid_shape = self._node.metadata.grid_shape
             raise NameInvalid(f"{key!r} is not a chunk of {self._path}: grid shape {grid_shape}", key=self._ident(name))
         return None
 
     def may_hold_chunks(self, name: str) -> bool:
         """Return True if a folder of this name could contain a chunk, at any depth."""
-        return self._form.may_hold_chunks(self._node, f"{self.inside}{name}/")
+        return self._view_format.may_hold_chunks(self._node, f"{self.inside}{name}/")
 
     async def _is_folder(self, inside: str) -> bool:
         """Return True if there is a folder of keys that chunks could have.
@@ -244,20 +247,15 @@ class ArrayContents(FolderContents):
         That is always so, since a search for chunks takes long; in an array created here only if there are some: ``cp -r`` creates
         each folder, and fails if it exists.
         """
-        if not self._form.state.is_made_array(self._path):
+        if not self._view_format.state.is_made_array(self._path):
             return True
-        if any(not each.is_lost for each in self._context.staging.unpublished_below(self._form.ident(self._path, inside))):
+        if any(not each.is_lost for each in self._context.staging.unpublished_below(self._view_format.ident(self._path, inside))):
             return True
-        if self._has_own_keys:
+        if self._view_format.has_stored_keys(self._node):
             return await self._holds_any(inside)
         async for _ in self._open_array.array.chunks.list(under=self._indices(inside)):
             return True
         return False
-
-    @property
-    def _has_own_keys(self) -> bool:
-        """True if chunk keys here are those of the store."""
-        return self._node.metadata.chunk_key_encoding == self._keys and not self._node.metadata.shards
 
     async def _holds_any(self, inside: str) -> bool:
         """Return True if the store has chunks of the array there: a folder of the store may be empty, or hold only other keys."""
@@ -274,7 +272,7 @@ class ArrayContents(FolderContents):
         Folders have None as coordinates, and may repeat.
         """
         ndim, array = self._node.metadata.ndim, self._open_array.array
-        if self.inside and self._has_own_keys:
+        if self.inside and self._view_format.has_stored_keys(self._node):
             # One folder of many: list only this one in the store.
             async for name, is_prefix, nbytes, mtime_ns in self._context.store.list_dir(
                 Prefix(self._node.chunk_prefix + self.inside)
@@ -305,13 +303,13 @@ class ArrayContents(FolderContents):
                 name, slash, _ = staged.content.ident[len(here) :].partition("/")
                 if slash:
                     folders.add(name)
-                elif self.inside or name not in self._form.documents:
+                elif self.inside or name not in self._view_format.documents:
                     files[name] = staged
-        folders |= {path.name for path in self._form.state.undecided_in(self._here)}
+        folders |= {path.name for path in self._view_format.state.undecided_in(self._here)}
         return files, folders
 
     def _ident(self, name: str) -> str:
-        return self._form.ident(self._path, self.inside + name)
+        return self._view_format.ident(self._path, self.inside + name)
 
 
 class UndecidedContents(FolderContents):
@@ -319,35 +317,35 @@ class UndecidedContents(FolderContents):
 
     node = None
 
-    def __init__(self, form: ViewFormat, path: NodePath, folder: Folder) -> None:
-        self._form = form
+    def __init__(self, view_format: ViewFormat, path: NodePath, folder: Folder) -> None:
+        self._view_format = view_format
         self._path = path
         self._folder = folder
 
-    async def lookup(self, name: str) -> Node:
-        for path in self._form.state.undecided_in(self._path):
+    async def lookup(self, name: str) -> VfsNode:
+        for path in self._view_format.state.undecided_in(self._path):
             if path.name == name:
                 return self._folder(path)
         raise no_such_entry(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
-        for path in self._form.state.undecided_in(self._path):
-            yield await folder_entry(self._form, path)
+        for path in self._view_format.state.undecided_in(self._path):
+            yield await folder_entry(self._view_format, path)
 
     async def content(self, name: str) -> Content | None:
-        if name in self._form.documents:
-            raise ContentInvalid(f"{self._path} is not a node yet", key=self._form.ident(self._path, name))
+        if name in self._view_format.documents:
+            raise ContentInvalid(f"{self._path} is not a node yet", key=self._view_format.ident(self._path, name))
         return None
 
 
 class UnsupportedContents(FolderContents):
     """The root of a store that cannot be shown: one file with the reason."""
 
-    def __init__(self, form: ViewFormat, node: UnsupportedNode) -> None:
+    def __init__(self, view_format: ViewFormat, node: UnsupportedNode) -> None:
         self.node = node
-        self._reason = unsupported_child(form.view, form.context.store_name, node, form.context.mounted_ns)
+        self._reason = unsupported_child(view_format.view, view_format.context.store_name, node, view_format.context.mounted_ns)
 
-    async def lookup(self, name: str) -> Node:
+    async def lookup(self, name: str) -> VfsNode:
         if name != self._reason.name:
             raise no_such_entry(name)
         return self._reason.make()
@@ -359,6 +357,6 @@ class UnsupportedContents(FolderContents):
         raise NotPermitted(f"files cannot be created here: {name!r}", key=name)
 
 
-async def folder_entry(form: ViewFormat, path: NodePath) -> Entry:
+async def folder_entry(view_format: ViewFormat, path: NodePath) -> Entry:
     """Return the entry of the folder at ``path`` in a listing."""
-    return names.name_of(path.name), True, 0, await form.context.folder_mtime_ns(path), form.context.writable
+    return names.name_of(path.name), True, 0, await view_format.folder_mtime_ns(path), view_format.context.writable

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.dialects.documents import check_bare_tokens, parse_object
 from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.temporary import staged_in
 from zarrfs.views.group_directory import Child
 from zarrfs.views.nodes.undecided import chunks_from_undecided
@@ -25,16 +26,16 @@ from zarrfs.views.nodes.view_format import DocumentContent, ViewFormat
 class NodeDocument(DocumentContent):
     """The document ``name`` of the node at ``path``."""
 
-    def __init__(self, form: ViewFormat, path: NodePath, name: str, *, leaves: bool = False) -> None:
-        self._form = form
-        self._state = form.state
-        self._context = form.context
+    def __init__(self, view_format: ViewFormat, path: NodePath, name: str, *, leaves: bool = False) -> None:
+        self._view_format = view_format
+        self._state = view_format.state
+        self._context = view_format.context
         self._leaves = leaves
-        self._bound = form.context.hierarchy.live.bound_paths.at(path)
-        self.live = form.context.hierarchy.live.at(path)
+        self._bound = view_format.context.hierarchy.live.bound_paths.at(path)
+        self.live = view_format.context.hierarchy.live.at(path)
         self.path = path
         self.name = name
-        self.ident = form.ident(path, name)
+        self.ident = view_format.ident(path, name)
 
     @property
     def is_outdated(self) -> bool:
@@ -43,7 +44,7 @@ class NodeDocument(DocumentContent):
     def follow(self) -> None:
         if self._bound.path != self.path:
             self.path = self._bound.path
-            self.ident = self._form.ident(self.path, self.name)
+            self.ident = self._view_format.ident(self.path, self.name)
 
     async def open_to_write(self) -> None:
         # Cached data about the array may be old: it is in use now, and is confirmed before a change.
@@ -52,7 +53,7 @@ class NodeDocument(DocumentContent):
 
     def check_is_of(self, node: ArrayNode | GroupNode) -> None:
         """Raise `ContentInvalid` if ``node`` is an array that cannot have a document of this name."""
-        if isinstance(node, ArrayNode) and (reason := self._form.why_no_document(node, self.name)) is not None:
+        if isinstance(node, ArrayNode) and (reason := self._view_format.why_no_document(node, self.name)) is not None:
             raise ContentInvalid(f"{self.ident}: {reason}", key=self.ident)
 
     @abc.abstractmethod
@@ -76,16 +77,16 @@ class NodeDocument(DocumentContent):
         async with self._editing() as node:
             await self.change(node, written)
             self._state.show(self.ident)
-            if self.name == self._form.group_document:
+            if self.name == self._view_format.group_document:
                 self._state.filled(self.path)
             rendered = await self._rendered()
             if await threads.cpu(len(written), self.is_equivalent, rendered, written):
                 self._state.wrote(self.ident, rendered, written)
-        if self.name in self._form.array_documents:
-            await chunks_from_undecided(self._form, self.path)
-        await self._form.copies.came(self.path)
-        if self.name == self._form.copy_document and b"consolidated" in written and isinstance(node, GroupNode):
-            await self._form.copies.spelled(await self._node(), written)
+        if self.name in self._view_format.array_documents:
+            await chunks_from_undecided(self._view_format, self.path)
+        await self._view_format.copies.came(self.path)
+        if self.name == self._view_format.copy_document and b"consolidated" in written and isinstance(node, GroupNode):
+            await self._view_format.copies.spelled(await self._node(), written)
 
     async def erase(self) -> None:
         """Run unlink(2): only the name is removed (`zarrfs.views.nodes.mount_only`)."""
@@ -97,10 +98,10 @@ class NodeDocument(DocumentContent):
         await self._context.store.sync(keys)
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        if self.name == self._form.copy_document and self.live is None:
+        if self.name == self._view_format.copy_document and self.live is None:
             # The copy is computed at this time: a program that sets a time has looked up the file.
             await self._shown()
-            self._form.copies.set_mtime(self.path, mtime_ns)
+            self._view_format.copies.set_mtime(self.path, mtime_ns)
         self._state.set_mtime(self.ident, await self._rendered(), mtime_ns)
         layout = await self._context.editor.layout_for(self.path)
         if self._context.store.capabilities.times:
@@ -108,7 +109,7 @@ class NodeDocument(DocumentContent):
                 await self._context.store.set_times(key, mtime_ns)
 
     def leaving(self) -> NodeDocument:
-        return type(self)(self._form, self.path, self.name, leaves=True)
+        return type(self)(self._view_format, self.path, self.name, leaves=True)
 
     @asynccontextmanager
     async def _editing(self) -> AsyncIterator[ArrayNode | GroupNode]:
@@ -154,30 +155,30 @@ class NodeDocument(DocumentContent):
         node = await self._found()
         if node is None:
             return None
-        plain = self._form.shown(node, self.name, (await self._form.documents_of(node)).get(self.name))
-        return await self._form.copies.shown(node, self.name, plain)
+        plain = self._view_format.shown(node, self.name, (await self._view_format.documents_of(node)).get(self.name))
+        return await self._view_format.copies.shown(node, self.name, plain)
 
     async def _rendered(self) -> bytes | None:
         node = await self._found()
-        return (await self._form.documents_of(node)).get(self.name) if node is not None else None
+        return (await self._view_format.documents_of(node)).get(self.name) if node is not None else None
 
 
-async def document_children(form: ViewFormat, node: ArrayNode | GroupNode) -> list[Child]:
+async def document_children(view_format: ViewFormat, node: ArrayNode | GroupNode) -> list[Child]:
     """Return the documents of a node that have a name now: generated from it, or just created and not yet published.
 
     Sizes exclude a consolidated copy.
     """
-    context, path, writable = form.context, node.path, form.context.may_write(node)
-    shown = await form.shown_documents(node)
+    context, path, writable = view_format.context, node.path, view_format.context.may_write(node)
+    shown = await view_format.shown_documents(node)
     sizes: dict[str, tuple[int, int | None]] = {name: (len(text), mtime_ns) for name, (text, mtime_ns) in shown.items()}
-    for name, one in staged_in(context.staging, form.ident(path, "")).items():
-        if name in form.documents and one.size is not None:
+    for name, one in staged_in(context.staging, view_format.ident(path, "")).items():
+        if name in view_format.documents and one.size is not None:
             sizes[name] = one.size, one.mtime_ns
     return [
         Child(
             name,
             False,
-            lambda name=name: StagedFile(context.staging, form.document(path, name), writable=writable),  # type: ignore[misc]
+            lambda name=name: StagedFile(context.staging, view_format.document(path, name), writable=writable),  # type: ignore[misc]
             size,
             changed_ns,
             writable=writable,

@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.arrays.live_node import LiveNode
+from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     AcrossViews,
     ContentInvalid,
@@ -32,7 +33,7 @@ from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, no_such_entry
 from zarrfs.vfs.overlay import OverlayDirectory
 from zarrfs.vfs.temporary import TemporaryContent, is_temporary
 from zarrfs.views.extended_attributes import BECOMING
@@ -45,21 +46,21 @@ from zarrfs.views.nodes.contents import (
     UnsupportedContents,
 )
 from zarrfs.views.nodes.undecided import groups_from_undecided, make_group, node_from_undecided
-from zarrfs.views.nodes.view_format import DocumentContent, NodeContent, ViewFormat
+from zarrfs.views.nodes.view_format import DocumentContent, NodeContent, ViewFormat, is_part_of_key
 
 
 class NodeFolder(OverlayDirectory):
     """The folder at ``path``: of a node, or of a part of an array's chunk keys."""
 
-    def __init__(self, form: ViewFormat, path: NodePath) -> None:
-        super().__init__(form.context)
-        self.form = form
-        self.view = form.view
-        self.state = form.state
-        self._bound = form.context.hierarchy.live.bound_paths.at(path)
+    def __init__(self, view_format: ViewFormat, path: NodePath) -> None:
+        super().__init__(view_format.context)
+        self.view_format = view_format
+        self.view = view_format.view
+        self.state = view_format.state
+        self._bound = view_format.context.hierarchy.live.bound_paths.at(path)
         self._live: LiveNode | None = None
         self._is_new = True
-        self._context = form.context
+        self._context = view_format.context
 
     @property
     def path(self) -> NodePath:
@@ -72,7 +73,7 @@ class NodeFolder(OverlayDirectory):
 
     @property
     def family(self) -> object:
-        return self.form
+        return self.view_format
 
     @property
     def is_outdated(self) -> bool:
@@ -88,9 +89,9 @@ class NodeFolder(OverlayDirectory):
         return await super().attributes()
 
     async def stored_mtime_ns(self) -> int | None:
-        return await self._context.folder_mtime_ns(self.path)
+        return await self.view_format.folder_mtime_ns(self.path)
 
-    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+    async def look(self, name: str) -> tuple[VfsNode, Attributes | None]:
         return await (await self._contents()).look(name)
 
     async def extended_attributes(self) -> ExtendedAttributes | None:
@@ -101,7 +102,7 @@ class NodeFolder(OverlayDirectory):
         if self._context.temporaries.get(self.ident(name)) is not None:
             return BECOMING
         contents = await self._contents()
-        if isinstance(contents, GroupContents) and name not in (*self.form.documents, self.form.copy_document):
+        if isinstance(contents, GroupContents) and name not in (*self.view_format.documents, self.view_format.copy_document):
             return await (await contents.lookup(name)).extended_attributes()
         return self._described(contents)
 
@@ -114,19 +115,19 @@ class NodeFolder(OverlayDirectory):
 
     async def make_folder(self, name: str) -> Directory:
         contents = await self._contents()
-        is_part = self.form.folders and is_part_of_key(name)
+        is_part = self.view_format.folders and is_part_of_key(name)
         if isinstance(contents, ArrayContents) and is_part and contents.may_hold_chunks(name):
             self.state.add_undecided(self.path.child(name))
-            return NodeFolder(self.form, self.path.child(name))
+            return NodeFolder(self.view_format, self.path.child(name))
         if not isinstance(contents, GroupContents | UndecidedContents):
             raise NotPermitted(f"{self.path} is an array and cannot contain groups", key=self.ident(name))
         path = child_path(self.path, name)
         if is_part and await self._may_become_array(contents):
             self.state.add_undecided(path)
         else:
-            await groups_from_undecided(self.form, self.path)
-            await make_group(self.form, path)
-        return NodeFolder(self.form, path)
+            await groups_from_undecided(self.view_format, self.path)
+            await make_group(self.view_format, path)
+        return NodeFolder(self.view_format, path)
 
     def creator(self, content: Content) -> Callable[[Buffer], Awaitable[None]] | None:
         return content.publish if isinstance(content, NodeContent) else None
@@ -150,7 +151,11 @@ class NodeFolder(OverlayDirectory):
         left = [entry[0] for entry in self._context.temporaries.entries(self.ident(""))] + [
             entry[0] async for entry in contents.left()
         ]
-        if left == [self.form.group_document] and isinstance(contents, GroupContents) and self.form.is_hollow(contents.node):
+        if (
+            left == [self.view_format.group_document]
+            and isinstance(contents, GroupContents)
+            and self.view_format.is_hollow(contents.node)
+        ):
             left = []
         if left:
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {left[0]!r}", key=self.path)
@@ -162,7 +167,7 @@ class NodeFolder(OverlayDirectory):
         await self._context.editor.erase(self.path)
         self.state.forget_below(self.ident(""))
 
-    async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
+    async def rename_file(self, file: StagedFile, content: Content, target: VfsNode | None) -> None:
         # The values may differ in kind: the program has to copy them instead.
         raise AcrossViews(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
 
@@ -188,7 +193,7 @@ class NodeFolder(OverlayDirectory):
         await self._context.editor.check_rename(folder.path, path)
         if isinstance(target, NodeFolder):
             await target.erase()
-        await groups_from_undecided(self.form, path.parent)
+        await groups_from_undecided(self.view_format, path.parent)
         # Staged files, and state kept by name, follow as in a rename through another view.
         await self._context.editor.rename(folder.path, path)
 
@@ -198,30 +203,34 @@ class NodeFolder(OverlayDirectory):
 
     def ident(self, name: str) -> str:
         """Return `File.ident` of the entry called ``name``."""
-        return self.form.ident(self.path, name)
+        return self.view_format.ident(self.path, name)
 
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
         temporary = self._context.temporaries.content(self.ident(name))
         if is_temporary(name):
             return temporary
-        if name in self.form.documents:
-            await node_from_undecided(self.form, self.path)
+        if name in self.view_format.documents:
+            await node_from_undecided(self.view_format, self.path)
         contents = await self._contents()
-        if name in self.form.array_documents and name != self.form.group_document and isinstance(contents, GroupContents):
+        if (
+            name in self.view_format.array_documents
+            and name != self.view_format.group_document
+            and isinstance(contents, GroupContents)
+        ):
             await self._require_no_nodes(name)
         content = await contents.content(name)
         if content is not None:
             return content
-        if name in self.form.ignored or name in self._context.temporary_names or await self._may_wait(contents, name):
+        if name in self.view_format.ignored or name in self._context.temporary_names or await self._may_wait(contents, name):
             return temporary
         raise NameInvalid(
-            f"{self.ident(name)}: in {self.form.view}/ a file is a document, a chunk of an array, or has a temporary name",
+            f"{self.ident(name)}: in {self.view_format.view}/ a file is a document, a chunk of an array, or has a temporary name",
             key=self.ident(name),
         )
 
     async def _may_wait(self, contents: FolderContents, name: str) -> bool:
         """Return True if a file called ``name`` may be a chunk that precedes the document of its array."""
-        if not self.form.looks_like_chunk(name) or isinstance(contents, ArrayContents):
+        if not self.view_format.looks_like_chunk(name) or isinstance(contents, ArrayContents):
             return False
         return isinstance(contents, UndecidedContents) or not await has_any(self._context.hierarchy.children(self.path))
 
@@ -248,23 +257,23 @@ class NodeFolder(OverlayDirectory):
             self._bound.check()
 
     async def _found(self) -> FolderContents:
-        if self.form.folders and (array := await self._array_around()) is not None:
+        if self.view_format.folders and (array := await self._array_around()) is not None:
             return array
-        form, hierarchy = self.form, self._context.hierarchy
+        view_format, hierarchy = self.view_format, self._context.hierarchy
         node = await hierarchy.node(self.path)
         if self.path == ROOT and isinstance(node, ArrayNode | UnsupportedNode):
             # Below the root, an unsupported node is a file, not a folder.
-            reason = node.reason if isinstance(node, UnsupportedNode) else self.state.reason(node, form.reason_against)
+            reason = node.reason if isinstance(node, UnsupportedNode) else self.state.reason(node, view_format.reason_against)
             if reason is not None:
-                return UnsupportedContents(form, UnsupportedNode(path=ROOT, dialect=node.dialect, reason=reason))
+                return UnsupportedContents(view_format, UnsupportedNode(path=ROOT, dialect=node.dialect, reason=reason))
         if isinstance(node, ArrayNode):
             open_array = await hierarchy.array(self.path)
             if open_array is not None:
-                return ArrayContents(form, node, open_array, self._folder)
+                return ArrayContents(view_format, node, open_array, self._folder)
         if isinstance(node, GroupNode):
-            return GroupContents(form, self.path, node, self._folder)
+            return GroupContents(view_format, self.path, node, self._folder)
         if self.state.is_undecided(self.path):
-            return UndecidedContents(form, self.path, self._folder)
+            return UndecidedContents(view_format, self.path, self._folder)
         raise no_such_entry(self.path)
 
     async def _array_around(self) -> ArrayContents | None:
@@ -281,11 +290,11 @@ class NodeFolder(OverlayDirectory):
                 is_undecided = self.state.is_undecided(self.path)
                 if (
                     open_array is None
-                    or self.form.reason_against(node)
-                    or not (is_undecided or self.form.may_hold_chunks(node, inside))
+                    or self.view_format.reason_against(node)
+                    or not (is_undecided or self.view_format.may_hold_chunks(node, inside))
                 ):
                     raise no_such_entry(self.path)
-                return ArrayContents(self.form, node, open_array, self._folder, inside)
+                return ArrayContents(self.view_format, node, open_array, self._folder, inside)
         return None
 
     async def _may_become_array(self, contents: FolderContents) -> bool:
@@ -306,9 +315,4 @@ class NodeFolder(OverlayDirectory):
         return self._context.node_attributes.of(contents.node, forgets=forgets)
 
     def _folder(self, path: NodePath) -> NodeFolder:
-        return NodeFolder(self.form, path)
-
-
-def is_part_of_key(name: str) -> bool:
-    """Return True if a folder of this name may be part of a chunk key, in some array with slashes in its keys."""
-    return name == "c" or (name.isascii() and name.isdecimal() and str(int(name)) == name)
+        return NodeFolder(self.view_format, path)

@@ -95,11 +95,11 @@ class _Copy:
 
 
 class ShownCopies:
-    """The copies of the view with this ``form``. One is computed at a time."""
+    """The copies of the view with this ``view_format``. One is computed at a time."""
 
-    def __init__(self, form: DocumentsForm) -> None:
-        self._form = form
-        self._hierarchy = form.context.hierarchy
+    def __init__(self, view_format: DocumentsForm) -> None:
+        self._view_format = view_format
+        self._hierarchy = view_format.context.hierarchy
         self._rendered: OrderedDict[NodePath, _Copy] = OrderedDict()
         self._making = trio.Lock()
         self._looked: dict[NodePath, tuple[int, float, bool]] = {}
@@ -109,16 +109,16 @@ class ShownCopies:
 
     async def shown(self, node: ArrayNode | GroupNode, name: str, plain: TimedDocument | None) -> TimedDocument | None:
         """Return the document ``name`` of ``node`` with its copy; ``plain`` is the document without one."""
-        form, document = self._form, self._form.ident(node.path, name)
-        if not isinstance(node, GroupNode) or name != form.copy_document or self._is_hidden(document):
+        view_format, document = self._view_format, self._view_format.ident(node.path, name)
+        if not isinstance(node, GroupNode) or name != view_format.copy_document or self._is_hidden(document):
             return plain
-        if (plain is None and name in form.documents) or not await self._is_in(node):
+        if (plain is None and name in view_format.documents) or not await self._is_in(node):
             return plain
         copy = await self._of(node, plain[0] if plain is not None else None)
         if copy.text is None:
             return plain
-        text = form.state.text(_spelled(document), copy.digest)
-        mtime_ns = form.state.mtime_ns(_spelled(document), copy.digest) or copy.mtime_ns
+        text = view_format.state.text(_spelled(document), copy.digest)
+        mtime_ns = view_format.state.mtime_ns(_spelled(document), copy.digest) or copy.mtime_ns
         return copy.text if text is None or text == copy.digest else text, mtime_ns
 
     async def entry(self, group: GroupNode) -> Entry | None:
@@ -126,15 +126,15 @@ class ShownCopies:
 
         Its size is `SIZE_UNKNOWN` until the copy is computed.
         """
-        form, name = self._form, self._form.copy_document
-        document = form.ident(group.path, name)
+        view_format, name = self._view_format, self._view_format.copy_document
+        document = view_format.ident(group.path, name)
         if self._is_hidden(document) or not await self._is_in(group):
             return None
         copy = self._known(group.path)
         if copy is None:
-            return name, False, SIZE_UNKNOWN, None, form.context.writable
+            return name, False, SIZE_UNKNOWN, None, view_format.context.writable
         shown = await self.shown(group, name, (copy.text, copy.mtime_ns) if copy.text is not None else None)
-        return (name, False, len(shown[0]), shown[1], form.context.writable) if shown is not None else None
+        return (name, False, len(shown[0]), shown[1], view_format.context.writable) if shown is not None else None
 
     def at_and_above(self, path: NodePath) -> Iterator[NodePath]:
         """Yield the groups with shown copies that contain the node at ``path``."""
@@ -169,20 +169,22 @@ class ShownCopies:
         """Record ``written``, which later reads return while it is equivalent to the copy shown."""
         if len(written) > _SPELLED_NBYTES or not isinstance(group, GroupNode):
             return
-        name = self._form.copy_document
-        shown = await self.shown(group, name, (await self._form.shown_documents(group)).get(name))
+        name = self._view_format.copy_document
+        shown = await self.shown(group, name, (await self._view_format.shown_documents(group)).get(name))
         copy = self._known(group.path)
         if shown is not None and copy is not None and parse_object(name, shown[0]) == parse_object(name, written):
-            self._form.state.wrote(_spelled(self._form.ident(group.path, name)), copy.digest, written)
+            self._view_format.state.wrote(_spelled(self._view_format.ident(group.path, name)), copy.digest, written)
 
     def set_mtime(self, group: NodePath, mtime_ns: int) -> None:
         """Record utimens(2) of the document with the copy, while its content stays the same."""
         if (copy := self._known(group)) is not None:
-            self._form.state.set_mtime(_spelled(self._form.ident(group, self._form.copy_document)), copy.digest, mtime_ns)
+            self._view_format.state.set_mtime(
+                _spelled(self._view_format.ident(group, self._view_format.copy_document)), copy.digest, mtime_ns
+            )
 
     async def _store(self, path: NodePath) -> None:
         del self._missing[path]
-        if await self._form.context.editor.consolidate(path):
+        if await self._view_format.context.editor.consolidate(path):
             self._in_mount.discard(path)
 
     # --- removed and renamed nodes ------------------------------------------------------------------------------------------
@@ -209,14 +211,16 @@ class ShownCopies:
 
     def _is_hidden(self, document: str) -> bool:
         """Return True if the name of a document that exists for its copy alone was removed."""
-        return self._form.copy_document not in self._form.documents and self._form.state.is_hidden(document, b"")
+        return self._view_format.copy_document not in self._view_format.documents and self._view_format.state.is_hidden(
+            document, b""
+        )
 
     async def _is_in(self, group: GroupNode) -> bool:
         if group.has_copy or group.path in self._in_mount:
             return True
         known, epoch = self._looked.get(group.path), self._hierarchy.forgotten.epoch
         if known is None or known[0] != epoch or known[1] <= trio.current_time():
-            found = await self._form.context.editor.has_copy(group)
+            found = await self._view_format.context.editor.has_copy(group)
             if len(self._looked) >= _LOOKED_AT:
                 self._looked.clear()
             known = self._looked[group.path] = epoch, trio.current_time() + self._ttl(), found
@@ -227,11 +231,11 @@ class ShownCopies:
         return copy if copy is not None and copy.epoch == self._epoch() and copy.expires > trio.current_time() else None
 
     def _epoch(self) -> tuple[int, int]:
-        return self._hierarchy.forgotten.epoch, self._form.state.changes
+        return self._hierarchy.forgotten.epoch, self._view_format.state.changes
 
     def _ttl(self) -> float:
         ttl = self._hierarchy.ttl
-        return max(ttl, _WATCHED_TTL) if ttl and self._form.context.is_watched() else ttl
+        return max(ttl, _WATCHED_TTL) if ttl and self._view_format.context.is_watched() else ttl
 
     async def _of(self, group: GroupNode, plain: bytes | None) -> _Copy:
         async with self._making:
@@ -258,7 +262,7 @@ class ShownCopies:
             async for folder, documents in nodes:
                 for name, (text, mtime_ns) in documents.items():
                     newest_ns = max(newest_ns, mtime_ns)
-                    if (member := self._form.member_of_copy(folder, name)) is not None:
+                    if (member := self._view_format.member_of_copy(folder, name)) is not None:
                         members.append(json.dumps(member).encode() + b": " + text)
                         nbytes += len(members[-1]) + 2
                 if nbytes > MAX_NBYTES:
@@ -267,7 +271,7 @@ class ShownCopies:
         return await threads.cpu(nbytes, self._joined, plain, members), newest_ns
 
     def _joined(self, plain: bytes | None, members: list[bytes]) -> bytes | None:
-        text = self._form.with_copy(plain, b"{" + b",\n".join(members) + b"}")
+        text = self._view_format.with_copy(plain, b"{" + b",\n".join(members) + b"}")
         return text if len(text) <= MAX_NBYTES else None
 
     async def _nodes(self, group: GroupNode) -> AsyncGenerator[tuple[str, Mapping[str, TimedDocument]]]:
@@ -275,7 +279,7 @@ class ShownCopies:
 
         Nodes that the view cannot show are left out, as in its folders.
         """
-        yield "", await self._form.shown_documents(group)
+        yield "", await self._view_format.shown_documents(group)
         pending = [(group.path, "")]
         while pending:
             path, folder = pending.pop()
@@ -285,7 +289,7 @@ class ShownCopies:
                     node = await self._hierarchy.node(path.child(name))
                     if node is None or isinstance(node, UnsupportedNode):
                         return None
-                    return isinstance(node, GroupNode), await self._form.documents_in_copy(node)
+                    return isinstance(node, GroupNode), await self._view_format.documents_in_copy(node)
                 except StoreTimeout:
                     # A timeout reveals nothing about the node.
                     raise

@@ -13,69 +13,70 @@ from zarrfs.model.metadata import GroupNode
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
 
-async def chunks_from_undecided(form: ViewFormat, path: NodePath) -> None:
+async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None:
     """Turn the files with names of chunks of the array at ``path``, written before its document, into these chunks.
 
     Raises `ContentInvalid` for files that do not fit; they continue to wait.
     """
-    context = form.context
+    context = view_format.context
     open_array = await context.hierarchy.array(path)
     if open_array is None:
         return
-    keys, ndim = form.keys(open_array.array.node), open_array.array.metadata.ndim
+    keys, ndim = view_format.keys(open_array.array.node), open_array.array.metadata.ndim
     refused: list[str] = []
-    waiting = form.state.undecided_below(path)
+    waiting = view_format.state.undecided_below(path)
     times = [
         (each, time_ns)
         for each in waiting
-        if (time_ns := context.times.folder_ns(form.ident(each, ""), stored_ns=await context.folder_mtime_ns(each))) is not None
+        if (time_ns := context.times.folder_ns(view_format.ident(each, ""), stored_ns=await view_format.folder_mtime_ns(each)))
+        is not None
     ]
     for folder in (path, *waiting):
         inside = folder.prefix[len(path.prefix) :]
-        for name, *_ in list(context.temporaries.entries(form.ident(folder, ""))):
+        for name, *_ in list(context.temporaries.entries(view_format.ident(folder, ""))):
             coords = keys.decode(inside + name, ndim)
             if coords is None or not open_array.array.has(coords):
-                if form.looks_like_chunk(inside + name):
+                if view_format.looks_like_chunk(inside + name):
                     refused.append(f"{inside + name!r} is not a chunk of {path}: grid shape {open_array.array.metadata.grid_shape}")
                 continue
             try:
-                await _become_chunk(form, form.chunk(open_array, coords))
+                await _become_chunk(view_format, view_format.chunk(open_array, coords))
             except ZarrfsError as error:
                 refused.append(str(error))
     for each, time_ns in times:
         # The store may have these folders only now, with a time of their own.
-        context.times.keep(form.ident(each, ""), time_ns, size=0, stored_ns=await context.folder_mtime_ns(each))
+        context.times.keep(view_format.ident(each, ""), time_ns, size=0, stored_ns=await view_format.folder_mtime_ns(each))
     if refused:
         raise ContentInvalid(f"{path} was created, but some of the waiting chunks were refused: {refused[0]}", key=path)
 
 
-async def node_from_undecided(form: ViewFormat, path: NodePath) -> None:
+async def node_from_undecided(view_format: ViewFormat, path: NodePath) -> None:
     """Turn the folder at ``path``, now that of a node, into a group if it waited; folders in it continue to wait."""
-    if form.state.is_undecided(path):
-        await groups_from_undecided(form, path.parent)
+    if view_format.state.is_undecided(path):
+        await groups_from_undecided(view_format, path.parent)
 
 
-async def groups_from_undecided(form: ViewFormat, path: NodePath) -> None:
+async def groups_from_undecided(view_format: ViewFormat, path: NodePath) -> None:
     """Turn the folders waiting in ``path``, now that of a group, into groups."""
-    await node_from_undecided(form, path)
-    form.state.holds_nodes(path)
-    for each in form.state.undecided_in(path):
+    await node_from_undecided(view_format, path)
+    view_format.state.holds_nodes(path)
+    for each in view_format.state.undecided_in(path):
         # Another task may have created the same group, or an array.
         with suppress(EntryExists):
-            await make_group(form, each)
-        form.state.decided(each)
+            await make_group(view_format, each)
+        view_format.state.decided(each)
 
 
-async def make_group(form: ViewFormat, path: NodePath) -> None:
+async def make_group(view_format: ViewFormat, path: NodePath) -> None:
     """Run mkdir(2) of a group that must exist at once."""
-    editor = form.context.editor
+    editor = view_format.context.editor
     layout = await editor.layout_for(path)
     await editor.create(GroupNode(path=path, dialect=layout.dialect.name))
-    form.state.made_folder(path)
+    view_format.state.made_folder(path)
 
 
-async def _become_chunk(form: ViewFormat, chunk: NodeContent) -> None:
-    context, state = form.context, form.state
+async def _become_chunk(view_format: ViewFormat, chunk: NodeContent) -> None:
+    context, state = view_format.context, view_format.state
     staged = context.staging.get(chunk.ident)
     if staged is not None:
         await staged.publish_now()

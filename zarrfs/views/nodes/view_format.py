@@ -14,7 +14,7 @@ from zarrfs import threads
 from zarrfs.hierarchy.known_nodes import without_large_attributes
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.hierarchy.unforeseen import reason_of
-from zarrfs.keys import NodePath
+from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayNode, GroupNode
@@ -140,6 +140,22 @@ class ViewFormat(DocumentsForm):
             return reason_of(node.path, error)
         return None
 
+    def has_stored_keys(self, node: ArrayNode) -> bool:
+        """Return True if the chunk keys of the array in this view are those of the store."""
+        return node.metadata.chunk_key_encoding == self.keys(node) and not node.metadata.shards
+
+    async def folder_mtime_ns(self, path: NodePath) -> int | None:
+        """Return `ViewContext.folder_mtime_ns`; None for a folder of chunks that the store has under other keys, if at all."""
+        above, array = path, None
+        while self.folders and above != ROOT and is_part_of_key(above.name):
+            above = above.parent
+            node = await self.context.hierarchy.node(above)
+            array = node if isinstance(node, ArrayNode) else array
+        if array is not None and not self.has_stored_keys(array):
+            # A folder of this name in the store is one of shards, and appears with the first of them.
+            return None
+        return await self.context.folder_mtime_ns(path)
+
     def may_hold_chunks(self, node: ArrayNode, folder: str) -> bool:
         """Return True if a chunk key of the array can begin with ``folder``, a part of a key with its trailing slash."""
         keys, grid_shape = self.keys(node), node.metadata.grid_shape
@@ -153,3 +169,8 @@ class ViewFormat(DocumentsForm):
         # Decoded as a chunk's key: each part must be an index, and inside the grid.
         coords = keys.decode(keys.prefix + "/".join([*indices, *"0" * (len(grid_shape) - len(indices))]), len(grid_shape))
         return len(indices) < len(grid_shape) and coords is not None and all(a < b for a, b in zip(coords, grid_shape, strict=True))
+
+
+def is_part_of_key(name: str) -> bool:
+    """Return True if a folder of this name may be part of a chunk key, in some array with slashes in its keys."""
+    return name == "c" or (name.isascii() and name.isdecimal() and str(int(name)) == name)

@@ -11,13 +11,14 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, StoreUnsupported
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.values import DirEntry
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Buffer, Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, no_such_entry
 from zarrfs.vfs.overlay import OverlayDirectory
 from zarrfs.vfs.temporary import TemporaryContent, is_temporary
 from zarrfs.views.base import ViewContext
@@ -69,7 +70,7 @@ class RawDirectory(OverlayDirectory):
     async def stored_mtime_ns(self) -> int | None:
         return await self._store.prefix_mtime_ns(self.prefix)
 
-    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+    async def look(self, name: str) -> tuple[VfsNode, Attributes | None]:
         part = await self._part(name)
         prefix = self.prefix.child(part)
         await self._context.flush_queued(prefix)
@@ -81,11 +82,11 @@ class RawDirectory(OverlayDirectory):
             if snapshot is not None and (self._store.capabilities.hierarchical or not await self._store.prefix_exists(prefix)):
                 # Another task may have begun to write it meanwhile.
                 return self._file(content), None if self._is_staged(content) else snapshot.attributes
-        if prefix in self._context.made_prefixes or await self._store.prefix_exists(prefix):
+        if prefix in self._context.empty_prefixes or await self._store.prefix_exists(prefix):
             return self._at(prefix), None
         raise no_such_entry(name)
 
-    async def listed_file(self, name: str) -> Node:
+    async def listed_file(self, name: str) -> VfsNode:
         here = self.here + name
         temporary = self._context.temporaries.get(here)
         return temporary or self._file(RawValue(self._context, self.prefix.key(await self._part(name)), here))
@@ -96,15 +97,15 @@ class RawDirectory(OverlayDirectory):
     async def stored_entries(self) -> AsyncIterator[Entry]:
         prefix, writable = self.prefix, self.writable
         await self._context.flush_queued(prefix)
-        made = {each for each in self._context.made_prefixes if _is_directly_below(each, prefix)}
+        created = {each for each in self._context.empty_prefixes if _is_directly_below(each, prefix)}
         listing = self._store.list_dir(prefix)
         if not self._store.capabilities.hierarchical:
             listing = self._without_shadowed(listing)
         async for name, is_prefix, size, mtime_ns in listing:
-            if is_prefix and made:
-                made.discard(prefix.child(name))
+            if is_prefix and created:
+                created.discard(prefix.child(name))
             yield names.name_of(name), is_prefix, size, mtime_ns, writable
-        for each in made:
+        for each in created:
             yield names.name_of(each[len(prefix) : -1]), True, 0, None, writable
 
     async def _part(self, name: str) -> str:
@@ -160,17 +161,17 @@ class RawDirectory(OverlayDirectory):
     async def make_folder(self, name: str) -> Directory:
         prefix = self.prefix.child(self._new_part(name))
         if not await self._holds(self._store.make_prefix, prefix):
-            self._context.made_prefixes.add(prefix)
+            self._context.empty_prefixes.add(prefix)
         return self._at(prefix)
 
     async def remove_folder(self, folder: Directory) -> None:
         assert isinstance(folder, RawDirectory)
         await folder._require_empty()
         await self._holds(self._store.remove_prefix, folder.prefix)
-        self._context.made_prefixes.discard(folder.prefix)
+        self._context.empty_prefixes.discard(folder.prefix)
         self._context.times.forget(folder.here)
 
-    async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
+    async def rename_file(self, file: StagedFile, content: Content, target: VfsNode | None) -> None:
         """Run rename(2) of a file. Staged bytes are published first, so that the store renames one complete value."""
         assert isinstance(content, RawValue)
         staging = self._context.staging
@@ -212,13 +213,13 @@ class RawDirectory(OverlayDirectory):
             await target._require_empty()
         await self._context.staging.publish_below(folder.here)
         await self._context.flush_queued(old)
-        is_made_here = any(prefix.startswith(old) for prefix in self._context.made_prefixes)
+        is_kept_here = any(prefix.startswith(old) for prefix in self._context.empty_prefixes)
         try:
             async with self._context.hierarchy.live.changing(old, new):
                 moved = await self._store.rename_prefix(old, new)
         except StoreUnsupported as error:
             raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error
-        if not (moved or is_made_here):
+        if not (moved or is_kept_here):
             # Another program has moved or removed it.
             raise no_such_entry(old)
 
@@ -230,7 +231,7 @@ class RawDirectory(OverlayDirectory):
     def emptied(self) -> None:
         # If prefixes exist only through keys, a folder without keys stays in this mount, since a user created it.
         if self.prefix and not self._store.capabilities.hierarchical:
-            self._context.made_prefixes.add(self.prefix)
+            self._context.empty_prefixes.add(self.prefix)
 
     async def _holds(self, change: Callable[[Prefix], Awaitable[None]], prefix: Prefix) -> bool:
         """Create or remove an empty prefix by ``change``; return False if the store does not hold empty prefixes."""

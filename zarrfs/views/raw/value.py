@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import trio
 
+from zarrfs.buffers import Buffer
 from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
@@ -17,7 +18,7 @@ from zarrfs.stores.values import ABSENT, KeyStat
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Snapshot, WholeContent
 from zarrfs.vfs.kept import Kept, kept
-from zarrfs.vfs.node import Attributes, Buffer
+from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext
 

@@ -30,9 +30,9 @@ class RawView(View):
         context.staging.rekey_below(ident(old), lambda content: _moved(content, old, new))
         context.temporaries.move_below(ident(old), ident(new))
         context.times.move(ident(old), ident(new))
-        for prefix in [prefix for prefix in context.made_prefixes if prefix.startswith(old)]:
-            context.made_prefixes.discard(prefix)
-            context.made_prefixes.add(Prefix(new + prefix[len(old) :]))
+        for prefix in [prefix for prefix in context.empty_prefixes if prefix.startswith(old)]:
+            context.empty_prefixes.discard(prefix)
+            context.empty_prefixes.add(Prefix(new + prefix[len(old) :]))
         self._folders.moved(old, new)
 
     def names_of(self, prefix: Prefix) -> Iterable[NamedEntry]:
@@ -41,7 +41,7 @@ class RawView(View):
     def affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterable[Affected]:
         if change.queued:
             return
-        yield Affected(names_of(change.target), gone=change.kind in ("erase", "unknown", "unmade"), content=change.kind != "times")
+        yield Affected(names_of(change.target), gone=change.kind in ("erase", "unknown", "rmdir"), content=change.kind != "times")
 
 
 def _moved(content: Content, old: Prefix, new: Prefix) -> Content:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from zarrfs.arrays.live_node import LiveNode
+from zarrfs.buffers import Buffer
 from zarrfs.containers.base import MAX_NBYTES, Container, Elements, FileLayout
 from zarrfs.errors import NotRepresentable, StaleEntry
 from zarrfs.hierarchy.live_array import OpenArray
@@ -13,7 +14,7 @@ from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
-from zarrfs.vfs.node import Attributes, Buffer, no_such_entry
+from zarrfs.vfs.node import Attributes, no_such_entry
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext
 from zarrfs.views.group_directory import made_name, node_ident

@@ -12,6 +12,7 @@ import numpy as np
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.arrays.writer import ArrayWriter
+from zarrfs.buffers import Buffer
 from zarrfs.containers.base import FileLayout, Literal
 from zarrfs.errors import (
     ContentInvalid,
@@ -25,7 +26,6 @@ from zarrfs.keys import Key, NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.vfs.given import Given, Mask
-from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.stage import Stage, StagingRoom
 
 Stored = Callable[[Sequence[Key]], None]

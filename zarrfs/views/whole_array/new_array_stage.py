@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
+from zarrfs.buffers import Buffer
 from zarrfs.containers.base import Container, Head, Literal
 from zarrfs.dialects.base import Dialect
 from zarrfs.errors import (
@@ -29,7 +30,6 @@ from zarrfs.hierarchy.replacing_arrays import kept_attributes, replacing
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.vfs.node import Buffer
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext
 from zarrfs.views.whole_array.array_stage import Stored

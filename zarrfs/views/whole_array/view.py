@@ -20,14 +20,13 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT, NodePath, Prefix
-from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
-from zarrfs.model.metadata import Node as HierarchyNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.change import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Directory, Entry, Node, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, no_such_entry
 from zarrfs.vfs.overlay import OverlayDirectory
 from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
@@ -102,7 +101,7 @@ class ArrayFiles(GroupChildren):
         self.view = container.name
         self.suffixes = (container.suffix, *super().suffixes)
 
-    async def array(self, name: str) -> Node | None:
+    async def array(self, name: str) -> VfsNode | None:
         """Return the file ``name``, if that is the regular name of an array's file."""
         node = await self.array_called(name)
         if node is None or made_name(name[: -len(self._container.suffix)], self._container.suffix) != name:
@@ -125,7 +124,7 @@ class ArrayFiles(GroupChildren):
         node, taken = await self._child_called(name[: -len(suffix)]), await self._child_called(name)
         return node if isinstance(node, ArrayNode) and not isinstance(taken, GroupNode) else None
 
-    async def show(self, name: str, node: HierarchyNode) -> Child:
+    async def show(self, name: str, node: Node) -> Child:
         if isinstance(node, GroupNode):
             path = node.path
             writable = self._writable and self.context.may_write(node)
@@ -188,7 +187,7 @@ class WholeArrayGroup(OverlayDirectory):
     async def stored_mtime_ns(self) -> int | None:
         return await self.context.folder_mtime_ns(self.path)
 
-    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+    async def look(self, name: str) -> tuple[VfsNode, Attributes | None]:
         array = await self._files.array(name)
         if array is not None:
             return array, None
@@ -250,7 +249,7 @@ class WholeArrayGroup(OverlayDirectory):
         self.check()
         await self.context.sync_node(self.path)
 
-    async def rename_file(self, file: StagedFile, content: Content, target: Node | None) -> None:
+    async def rename_file(self, file: StagedFile, content: Content, target: VfsNode | None) -> None:
         """Run rename(2) of a file. Staged bytes are stored first; a replaced array is removed before the other takes its path."""
         old = file.content
         assert isinstance(old, WholeArrayContent) and isinstance(content, WholeArrayContent)
@@ -306,7 +305,7 @@ class WholeArrayRoot(WholeArrayGroup):
     def __init__(self, context: ViewContext, container: Container) -> None:
         super().__init__(context, ROOT, container)
 
-    async def look(self, name: str) -> tuple[Node, Attributes | None]:
+    async def look(self, name: str) -> tuple[VfsNode, Attributes | None]:
         only = await self._only()
         if only is None:
             return await super().look(name)
