@@ -29,7 +29,12 @@ class ConsolidatedCopies:
             await self._revise(layout.consolidated_keys(path), partial(layout.copies_without, path))
 
     async def write_out(self, layout: Layout, path: NodePath) -> None:
-        """Give the node at ``path``, and all below it, the documents that only a copy has: these go when the node is taken out."""
+        """Give the node at ``path``, and all below it, the documents that only a copy has.
+
+        To be called before `take_out`: the node then stays a node if the edit fails, and `put_in` restores the copy.
+        """
+        if layout.copied(path) is None:
+            return
         async for each in self._explicit_from(path):
             missing = layout.missing_documents(each, await self._hierarchy.documents(layout.document_keys(each)))
             for key, value in missing.items():
@@ -58,17 +63,17 @@ class ConsolidatedCopies:
     async def make(self, layout: Layout, path: NodePath) -> bool:
         """Create a copy in the group at ``path``, of itself and all below it; return False if its layout has no copies."""
         documents = await self._hierarchy.documents((*layout.document_keys(path), *layout.consolidated_keys(path)))
-        made = layout.new_copy(path, documents)
-        if made:
+        new = layout.new_copy(path, documents)
+        if new:
             await self.write_out(layout, path)
-        paths = [each async for each in self._explicit_from(path)] if made else []
+        paths = [each async for each in self._explicit_from(path)] if new else []
         for each in paths:
             documents |= await self._hierarchy.documents(layout.document_keys(each))
-        documents |= made
-        made |= await threads.cpu(weight(documents), layout.copies_with, paths, documents)
-        for key, value in made.items():
+        documents |= new
+        new |= await threads.cpu(weight(documents), layout.copies_with, paths, documents)
+        for key, value in new.items():
             await self._store.set(key, value)
-        return bool(made)
+        return bool(new)
 
     async def _is_any_stored(self, keys: Sequence[Key]) -> bool:
         """Return True if a key holds a value, or may not be read. No value is read: a copy may be large."""

@@ -131,6 +131,8 @@ class NodeEditor:
                     await self._new.require_nothing_hidden(node.path)
                 await self._new.make_parents(layout, node.path)
                 await self._new.write_entry(layout)
+                if is_over:
+                    await self._copies.write_out(layout, node.path)
                 try:
                     if is_over:
                         await self._copies.take_out(node.path)
@@ -279,6 +281,7 @@ class NodeEditor:
                 return
             await self._new.require_nothing_hidden(path)
         await self._new.keep_parent(path)
+        await self._copies.write_out(layout, path)
         try:
             await self._copies.take_out(path)
             await self._erase(layout, node, intent)
@@ -292,6 +295,7 @@ class NodeEditor:
         """Remove an array whose path is also that of a group; the group and all below it stay."""
         path, metadata = node.path, node.metadata
         documents = [key for key in layout.document_keys(path) if key not in layout.group_keys(path)]
+        await self._copies.write_out(layout, path)
         await self._copies.take_out(path)
         try:
             async with self._hierarchy.live.changing(path.prefix, node.chunk_prefix, *documents):
