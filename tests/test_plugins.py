@@ -368,7 +368,7 @@ LEDGER = NewPlugin(
         await store.set(Key(key), value)
     async with tree_of("ledger:") as tree:
         assert (await load(tree, "npy/a.npy")).tolist() == [1, 2, 3, 4]
-        assert await read(tree, "chunks/a/0") == await read(tree, "zarr3/a/c/0") == b"\\1\\0\\2\\0"
+        assert await read(tree, "chunks/a/0") == await read(tree, "zarr3/a/c/0") == await read(tree, "raw/a/0") == b"\\1\\0\\2\\0"
         handle = await (await walk(tree, "chunks/a/1")).open(OpenFlags(write=True, truncate=True))
         await handle.write(0, bytes(4))
         await handle.flush()

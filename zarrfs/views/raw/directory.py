@@ -23,6 +23,7 @@ from zarrfs.vfs.overlay import OverlayDirectory
 from zarrfs.vfs.temporary import TemporaryContent, is_temporary
 from zarrfs.views.base import ViewContext
 from zarrfs.views.raw.bound import BoundFolders
+from zarrfs.views.raw.unlisted import leads_to_node
 from zarrfs.views.raw.value import VIEW, RawValue, ident
 
 log = logging.getLogger(__name__)
@@ -79,12 +80,22 @@ class RawDirectory(OverlayDirectory):
             if self._is_staged(content):
                 return self._file(content), None
             snapshot = await content.snapshot()
-            if snapshot is not None and (self._store.capabilities.hierarchical or not await self._store.prefix_exists(prefix)):
+            if snapshot is not None and not (self._may_shadow and await self._store.prefix_exists(prefix)):
                 # Another task may have begun to write it meanwhile.
                 return self._file(content), None if self._is_staged(content) else snapshot.attributes
-        if prefix in self._context.empty_prefixes or await self._store.prefix_exists(prefix):
+        if prefix in self._context.empty_prefixes or await self._exists(prefix):
             return self._at(prefix), None
         raise no_such_entry(name)
+
+    @property
+    def _may_shadow(self) -> bool:
+        """True if a key may also be the prefix of others, which can be found out."""
+        return self._store.capabilities.list and not self._store.capabilities.hierarchical
+
+    async def _exists(self, prefix: Prefix) -> bool:
+        if not self._store.capabilities.list:
+            return await leads_to_node(self._context.hierarchy, prefix)
+        return await self._store.prefix_exists(prefix)
 
     async def listed_file(self, name: str) -> VfsNode:
         here = self.here + name
