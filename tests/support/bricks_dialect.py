@@ -1,6 +1,7 @@
 """Two dialects in one file, for tests: ``bricks``, with codec chains, keys and chunks of its own, and ``walls``, its read-only form.
 
 a/bricks.json    {"shape": [5, 7], "brick": [2, 4], "type": "int16", "fill": 3}
+                 or "edges": [[1, 4], [7]] instead of "brick": unequal bricks, on a grid that final v3 has no form for
 a/1/0            the chunk (0, 1): keys have the last coordinate first; chunks are encoded by `tests.support.brick_codec`
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tests.support.unequal_chunks import UnequalGrid
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
 from zarrfs.dialects.arrays_only import ArraysOnlyLayout
@@ -38,13 +40,17 @@ class BricksLayout(ArraysOnlyLayout):
 
     def parse_array(self, document: Mapping[str, Any]) -> tuple[ArrayMetadata, tuple[str, ...]]:
         shape = documents.shape(documents.member(document, "shape"), "shape")
-        grid = RegularGrid.checked(documents.shape(documents.member(document, "brick"), "brick"), shape)
+        grid: ChunkGrid
+        if "edges" in document:
+            grid = UnequalGrid(tuple(documents.shape(each, "edges") for each in documents.array(document["edges"], "edges")))
+        else:
+            grid = RegularGrid.checked(documents.shape(documents.member(document, "brick"), "brick"), shape)
         name = documents.string(documents.member(document, "type"), "type")
         if name not in Bricks.data_types:
             raise MetadataUnsupported(f"type {documents.shortened(name)} is not known")
         data_type = from_name(name)
-        check_chunk_nbytes(grid.chunks, data_type)
-        CodecChain.build(CODECS, data_type).check(grid.chunks)
+        check_chunk_nbytes(grid.largest, data_type)
+        CodecChain.build(CODECS, data_type).check(grid.largest)
         fill = document.get("fill")
         return ArrayMetadata(
             shape=shape,

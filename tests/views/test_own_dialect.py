@@ -173,3 +173,18 @@ def npy(elements: np.ndarray[tuple[int, ...], np.dtype[np.int16]]) -> bytes:
     file = io.BytesIO()
     np.save(file, elements)
     return file.getvalue()
+
+
+@trio_test
+async def test_a_grid_that_final_v3_has_no_form_for_is_shown_where_no_document_describes_it() -> None:
+    store = MemoryStore()
+    document = {"shape": [5, 7], "edges": [[1, 4], [7]], "type": "int16", "fill": FILL}
+    await store.set(Key("g/a/walls.json"), json.dumps(document).encode())
+    for key, chunk in {"0/0": ELEMENTS[:1], "0/1": ELEMENTS[1:]}.items():
+        await store.set(Key(f"g/a/{key}"), bytes(Brick().encode(chunk)))
+    async with tree_over(store) as tree:
+        assert (await load(tree, "npy/g/a.npy")).tolist() == ELEMENTS.tolist()
+        for view in ("chunks", "zarr3"):
+            assert {"a.unsupported.txt"} == {name for name in await names(tree, f"{view}/g") if name.startswith("a")}
+            reason = (await read(tree, f"{view}/g/a.unsupported.txt")).decode()
+            assert "chunk grid" in reason and "UnequalGrid" in reason
