@@ -88,18 +88,26 @@ class StoredDocuments:
         names: set[str] = set()
         listed: dict[Prefix, tuple[list[str], list[str]]] = {}
         for layout in layouts:
+            copied = layout.consolidated_names(path) or set()
             if layout.copy_only or not self._store.capabilities.list:
-                names |= layout.consolidated_names(path) or set()
+                names |= copied
             if not self._store.capabilities.list:
                 continue
             for prefix in layout.listing_prefixes(path):
-                if prefix not in listed:
-                    keys, prefixes = listed[prefix] = [], []
-                    async for name, is_prefix, _, _ in self._store.list_dir(prefix):
-                        (prefixes if is_prefix else keys).append(name)
-                keys, prefixes = listed[prefix]
+                keys, prefixes = await self._listed(prefix, listed)
                 names |= await threads.cpu(_NAME_NBYTES * (len(keys) + len(prefixes)), layout.child_names, path, keys, prefixes)
+            if copied and not layout.per_node:
+                # Arrays of the copy that have chunks, which lie elsewhere (see `copy_counts`).
+                names |= copied.intersection((await self._listed(layout.chunk_prefix(path), listed))[1])
         return names
+
+    async def _listed(self, prefix: Prefix, listed: dict[Prefix, tuple[list[str], list[str]]]) -> tuple[list[str], list[str]]:
+        """Return the names of keys and of prefixes directly below ``prefix``, listed once."""
+        if prefix not in listed:
+            keys, prefixes = listed[prefix] = [], []
+            async for name, is_prefix, _, _ in self._store.list_dir(prefix):
+                (prefixes if is_prefix else keys).append(name)
+        return listed[prefix]
 
     async def copy_counts(self, path: NodePath, layout: Layout) -> bool:
         """Return True if the consolidated copy of ``layout`` describes the node at ``path``, which has no documents of its own.
