@@ -96,6 +96,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.logs("no room|No space|ENOSPC|write failed, data lost")
+def synced(folder: Path) -> None:
+    """Create a folder and run fsync(2) of it."""
+    folder.mkdir()
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def test_a_full_disk_leaves_no_empty_folders(small_disk: Path) -> None:
     store = small_disk / "store"
     group = zarr.open_group(str(store), mode="w", zarr_format=3)
@@ -106,7 +116,8 @@ def test_a_full_disk_leaves_no_empty_folders(small_disk: Path) -> None:
         for attempt in (
             lambda: (mount.path / "chunks/a/1").write_bytes(bytes(8)),
             lambda: (mount.path / "raw/x/y").parent.mkdir() or (mount.path / "raw/x/y").write_bytes(bytes(8)),
-            lambda: (mount.path / "chunks/new").mkdir(),
+            lambda: (mount.path / "npy/new").mkdir(),
+            lambda: synced(mount.path / "chunks/new"),
             lambda: np.save(mount.path / "npy/n.npy", np.arange(100)),
             lambda: np.save(mount.path / "npy/a.npy", np.arange(100)),
         ):
@@ -114,5 +125,6 @@ def test_a_full_disk_leaves_no_empty_folders(small_disk: Path) -> None:
                 attempt()
             assert caught.value.errno == errno.ENOSPC
         (mount.path / "raw/x").rmdir()
+        (mount.path / "chunks/new").rmdir()
         mount.umount()
     assert sorted(str(path.relative_to(store)) for path in store.rglob("*")) == before

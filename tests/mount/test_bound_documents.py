@@ -285,6 +285,7 @@ def test_who_stands_in_the_folder_of_a_group_goes_with_it(store: Path, stands_in
                 os.stat("x/zarr.json", dir_fd=folder)
             else:
                 os.mkdir("more", dir_fd=folder)
+                os.fsync(folder)
         assert stands_in == "raw" or (store / "h/more/zarr.json").exists()
         assert not (store / "g/more").exists()
 

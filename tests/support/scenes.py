@@ -72,6 +72,10 @@ class Scene:
         folder, _, name = path.rpartition("/")
         await (await self.folder(folder)).mkdir(name)
 
+    async def sync(self, path: str = "") -> None:
+        """Run fsync(2) of a folder: new groups there are stored."""
+        await (await self.folder(path)).sync()
+
     async def rename(self, path: str, new: str, *, replace: bool = True) -> None:
         folder, _, name = path.rpartition("/")
         new_folder, _, new_name = new.rpartition("/")

@@ -200,7 +200,10 @@ async def test_a_folder_is_a_group_of_the_dialect_around_it(dialect: int, kind: 
     async with scene(dialect, kind, tmp_path, consolidated) as s:
         await s.mkdir("g/new")
         await s.mkdir("g/new/deep")
-        assert await s.names("g/new") == {".zgroup", "deep"}
+        before = await contents(s.store)
+        assert await s.names("g/new") == {"deep"} and await s.names("g/new/deep") == set()
+        await s.sync("g/new")
+        assert await s.names("g/new") == {".zgroup", "deep"} and not any(key.startswith("g/new") for key in before)
         nodes = await s.stored()
         assert nodes["g/new"] == nodes["g/new/deep"] == ("group", {})
         assert f"g/new/{'.zgroup' if dialect == 2 else 'zarr.json'}" in await contents(s.store)
@@ -222,6 +225,8 @@ async def test_an_empty_store_gets_the_dialect_that_was_asked_for(dialect: str) 
         s = Scene(tree, store)
         await s.mkdir("g")
         await s.write(".zattrs", {"title": "t"})
+        assert await s.stored() == {"": ("group", {"title": "t"})}
+        await s.sync()
         assert await s.stored() == {"": ("group", {"title": "t"}), "g": ("group", {})}
         assert set(await contents(store)) == (
             {".zgroup", ".zattrs", "g/.zgroup"} if dialect == "v2" else {"zarr.json", "g/zarr.json"}
@@ -315,7 +320,7 @@ async def test_nodes_are_erased_whole(dialect: int, kind: str, consolidated: boo
         assert await s.names() - {".zmetadata"} == {".zattrs", ".zgroup", "b"}
         # What comes to be there next has all its names.
         await s.mkdir("g")
-        assert await s.names("g") == {".zgroup"}
+        assert await s.names("g") == set()
         await s.mkdir("g/a")
         await s.write("g/a/.zarray", DOCUMENT)
         assert await s.names("g/a") == {".zarray", *([".zattrs"] if dialect == 3 else ())}

@@ -210,7 +210,7 @@ async def test_a_dialect_without_the_grid_refuses_it() -> None:
         await mkdir(tree, "chunks", "a")
         with pytest.raises(ContentInvalid, match=r"v2|grid"):
             await write(tree, "chunks/a/zarr.json", json.dumps(document).encode())
-        assert await contents(store) == {".zgroup": b'{"zarr_format": 2}', "a/.zgroup": (await contents(store))["a/.zgroup"]}
+        assert await contents(store) == {".zgroup": b'{"zarr_format": 2}'}
 
 
 TYPES: dict[str, tuple[dict[str, Any], bytes]] = {

@@ -574,6 +574,7 @@ async def test_a_hierarchy_in_a_folder_of_another_one(form: str) -> None:
         assert found["/g"] == (None, {"a": 1})
         # A node beside it is of the hierarchy around.
         await scene.mkdir("other/beside")
+        await scene.sync("other")
         assert json.loads((await contents(scene.store))["other/beside/.zgroup"]) == {"zarr_format": 2}
         await scene.remove("other/deep")
         # Those of Zarr v2 demand a document of every group above them.

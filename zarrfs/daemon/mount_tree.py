@@ -38,6 +38,7 @@ from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.recovery import recover
 from zarrfs.hierarchy.roots import dialects, read_only_dialects
+from zarrfs.hierarchy.unstored_groups import UnstoredGroups
 from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import configure
@@ -145,10 +146,19 @@ class MountTree:
             chunk_store=whole,
             dialects=dialects(config.dialect_choices),
         )
+        editor = NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=_known_dialect(config.new_dialect))
+        self.unstored = UnstoredGroups(
+            self.hierarchy,
+            editor,
+            start_soon=tasks.start_soon,
+            on_created=lambda path: self._on_change(Change(path.prefix, "mkdir")),
+            on_failure=partial(self.report, "mkdir"),
+        )
         self._context = context = ViewContext(
             store=self.store,
             hierarchy=self.hierarchy,
-            editor=NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=_known_dialect(config.new_dialect)),
+            editor=editor,
+            unstored=self.unstored,
             new_arrays=NewArrays(
                 chunks=config.new_chunks, codecs=config.new_codecs, separator=config.new_separator, shards=config.new_shards
             ),
@@ -240,6 +250,8 @@ class MountTree:
         Refused data, whose programs got an error, is in `Losses.refused`."""
         for staged, error in await self.staging.publish_all():
             await self.losses.at_the_end(self.staging, staged, error)
+        for path, failure in await self.unstored.store_all():
+            self.losses.add_once(path, f"the group could not be stored: {failure}")
         await self.queue.end()
         if self.observed.counters.changes:
             try:

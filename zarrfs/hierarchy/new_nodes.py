@@ -169,8 +169,11 @@ class NewNodes:
             await self._store.erase_values(left[first : first + ERASED_AT_ONCE])
 
     async def make_parents(self, layout: Layout, path: NodePath) -> None:
-        """Create the groups above ``path`` that the dialect requires."""
-        for above in layout.required_groups(path):
+        """Create the groups above ``path`` that the dialect requires, and those that are unstored so far."""
+        required = {*layout.required_groups(path)}
+        for above in path.ancestors():
+            if above not in required and not self._hierarchy.empty_groups.is_unstored(above):
+                continue
             node = await self._hierarchy.node(above)
             if any(begins_at(other, above) for other in await self._hierarchy.layouts(above) if other.dialect != layout.dialect):
                 # The root of another hierarchy is a group anyway, and its entry point may have the name of this group's document.
@@ -207,6 +210,7 @@ class NewNodes:
         """
         if isinstance(node, GroupNode) and not layout.dialect.has_groups and not node.attributes:
             await self._write_folder(layout, node)
+            self._hierarchy.empty_groups.stored(node.path)
             return
         written = layout.format(node)
         stale = [key for key in await self._hierarchy.documents(layout.document_keys(node.path)) if key not in written]
@@ -219,6 +223,7 @@ class NewNodes:
             await self._store.erase_values(stale)
         for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
             await self._store.make_prefix(prefix)
+        self._hierarchy.empty_groups.stored(node.path)
         await self._copies.follow(layout, [node.path])
 
     async def write_entry(self, layout: Layout) -> None:
@@ -235,7 +240,8 @@ class NewNodes:
             for prefix in layout.kept_prefixes(group):
                 await self._store.make_prefix(prefix)
         else:
-            self._hierarchy.empty_groups.keep(group.path)
+            groups = self._hierarchy.empty_groups
+            groups.keep(group.path, groups.attributes(group.path))
 
 
 def begins_at(layout: Layout, path: NodePath) -> bool:

@@ -34,6 +34,10 @@ class KeptTimes:
         if kept is None:
             return stored_ns
         mtime_ns, *of = kept
+        if of == [0, None] and size == 0 and stored_ns is not None and ident.endswith("/"):
+            # The store has the folder only now, with a time of its own.
+            self.keep(ident, mtime_ns, size=0, stored_ns=stored_ns)
+            return mtime_ns
         is_touched = of[0] is None
         if (is_touched and stored_ns is not None and stored_ns >= mtime_ns) or (not is_touched and of != [size, stored_ns]):
             del self._kept[ident]

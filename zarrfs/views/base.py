@@ -17,6 +17,7 @@ from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.roots import read_only_dialects
+from zarrfs.hierarchy.unstored_groups import UnstoredGroups
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
 from zarrfs.stores.base import Store
@@ -38,15 +39,16 @@ class ViewContext:
 
     ``store_name``: the last part of the store's path, for files named after a root array. ``fill``: missing chunks read as fill
     value in views that otherwise hide them. ``empty_prefixes``: empty folders, if the store cannot represent them. ``mounted_ns``:
-    replaces unknown times. ``resize_erases``: a smaller shape erases the chunks outside it. ``new_arrays``: the format of new
-    arrays. ``start_soon``: starts a task of the mount. ``temporaries``: files that exist in this mount only. ``temporary_names``:
-    their names, in views with restricted names. ``times``: times that the store does not keep. ``node_attributes``: the extended
-    attributes of nodes. ``is_watched()``: True if the store currently reports every change.
+    replaces unknown times. ``unstored``: groups created by mkdir(2), not stored yet. ``resize_erases``: a smaller shape erases the
+    chunks outside it. ``new_arrays``: the format of new arrays. ``start_soon``: starts a task of the mount. ``temporaries``: files that
+    exist in this mount only. ``temporary_names``: their names, in views with restricted names. ``times``: times that the store does not
+    keep. ``node_attributes``: the extended attributes of nodes. ``is_watched()``: True if the store currently reports every change.
     """
 
     store: Store
     hierarchy: Hierarchy
     editor: NodeEditor
+    unstored: UnstoredGroups
     new_arrays: NewArrays
     start_soon: StartSoon
     staging: StagingArea
@@ -93,6 +95,7 @@ class ViewContext:
 
     async def sync_node(self, path: NodePath) -> None:
         """Run fsync(2) of the folder of a node: publish the queued chunks in it, wherever their keys are, and sync the store."""
+        await self.unstored.store(path)
         await self.hierarchy.queued.publish(path)
         await self.store.sync([self.hierarchy.folder_of(path)])
 

@@ -155,7 +155,7 @@ class NodeDocument(DocumentContent):
         node = await self._found()
         if node is None:
             return None
-        plain = self._view_format.shown(node, self.name, (await self._view_format.documents_of(node)).get(self.name))
+        plain = await self._view_format.shown(node, self.name, (await self._view_format.documents_of(node)).get(self.name))
         return await self._view_format.copies.shown(node, self.name, plain)
 
     async def _rendered(self) -> bytes | None:

@@ -162,6 +162,10 @@ class NodeFolder(OverlayDirectory):
         if isinstance(contents, UndecidedContents) or (isinstance(contents, ArrayContents) and contents.inside):
             self.state.decided(self.path)
             return
+        if await self._context.unstored.is_alone(self.path):
+            await self._context.unstored.erase(self.path)
+            self.state.forget_below(self.ident(""))
+            return
         if not isinstance(contents, ArrayContents):
             await self._context.editor.require_nothing_hidden(self.path)
         await self._context.editor.erase(self.path)
@@ -190,12 +194,17 @@ class NodeFolder(OverlayDirectory):
         contents = await folder._contents()
         if isinstance(contents, UndecidedContents) or (isinstance(contents, ArrayContents) and contents.inside):
             raise AcrossViews(f"{folder.path} is not a node and cannot be renamed", key=path)
-        await self._context.editor.check_rename(folder.path, path)
+        unstored = self._context.unstored
+        is_unstored = await unstored.is_alone(folder.path)
+        if is_unstored:
+            await self._context.editor.check_creatable(path, folder.path)
+        else:
+            await self._context.editor.check_rename(folder.path, path)
         if isinstance(target, NodeFolder):
             await target.erase()
         await groups_from_undecided(self.view_format, path.parent)
         # Staged files, and state kept by name, follow as in a rename through another view.
-        await self._context.editor.rename(folder.path, path)
+        await (unstored.rename(folder.path, path) if is_unstored else self._context.editor.rename(folder.path, path))
 
     async def sync(self) -> None:
         self.check()
@@ -242,6 +251,7 @@ class NodeFolder(OverlayDirectory):
             # While the array is in use, its documents are compared.
             self._live = contents.live
         self._bound.check()
+        self._context.unstored.touch(self.path)
         return contents
 
     async def _know_array(self) -> None:

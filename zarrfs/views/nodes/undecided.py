@@ -5,11 +5,11 @@ A waiting folder becomes a part of chunk keys, or a group.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 from zarrfs.errors import ContentInvalid, EntryExists, ZarrfsError
 from zarrfs.keys import NodePath
-from zarrfs.model.metadata import GroupNode
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
 
@@ -68,11 +68,10 @@ async def groups_from_undecided(view_format: ViewFormat, path: NodePath) -> None
 
 
 async def make_group(view_format: ViewFormat, path: NodePath) -> None:
-    """Run mkdir(2) of a group that must exist at once."""
-    editor = view_format.context.editor
-    layout = await editor.layout_for(path)
-    await editor.create(GroupNode(path=path, dialect=layout.dialect.name))
+    """Run mkdir(2) of a group."""
+    await view_format.context.unstored.create(path)
     view_format.state.made_folder(path)
+    view_format.context.times.touch(view_format.ident(path, ""), time.time_ns())
 
 
 async def _become_chunk(view_format: ViewFormat, chunk: NodeContent) -> None:

@@ -62,6 +62,7 @@ class ViewFormat(DocumentsForm):
         self.context = context
         self.state = MountOnly(self.view)
         self.copies = ShownCopies(self)
+        self._root_has_nodes = False
 
     def ident(self, path: NodePath, name: str) -> str:
         return self.state.ident(path, name)
@@ -111,22 +112,34 @@ class ViewFormat(DocumentsForm):
         """Return the result of `render`, computed in a thread if that takes long."""
         return await threads.cpu(nbytes_of(node.attributes), self.render, node) if are_large(node.attributes) else self.render(node)
 
-    def shown(self, node: ArrayNode | GroupNode, name: str, rendered: bytes | None) -> TimedDocument | None:
+    async def shown(self, node: ArrayNode | GroupNode, name: str, rendered: bytes | None) -> TimedDocument | None:
         """Return a document of ``node`` without a consolidated copy, and its mtime_ns; None if the node has no such name now.
 
-        ``rendered``: the document according to `rendered`.
+        ``rendered``: the document according to `render`.
         """
         state, context, document = self.state, self.context, self.ident(node.path, name)
         text = state.text(document, rendered)
         if text is None or state.is_hidden(document, rendered):
             return None
-        if name == self.group_document and isinstance(node, GroupNode) and state.is_new(node.path):
+        if name == self.group_document and isinstance(node, GroupNode) and await self._is_undecided(node):
             return None
         return text, state.mtime_ns(document, rendered) or context.hierarchy.documents_mtime_ns(node.path) or context.mounted_ns
 
     async def shown_documents(self, node: ArrayNode | GroupNode) -> dict[str, TimedDocument]:
         rendered = await self.documents_of(node)
-        return {name: shown for name in self.documents if (shown := self.shown(node, name, rendered.get(name))) is not None}
+        return {name: shown for name in self.documents if (shown := await self.shown(node, name, rendered.get(name))) is not None}
+
+    async def _is_undecided(self, group: GroupNode) -> bool:
+        """Return True if programs expect no document of ``group`` yet: it is new, or the root of a store without nodes."""
+        if group.explicit or group.path != ROOT:
+            return self.state.is_new(group.path) or (not group.explicit and group.path in self.context.unstored)
+        if self._root_has_nodes or not self.context.writable:
+            return False
+        hierarchy = self.context.hierarchy
+        # An entry point is a document of the root.
+        has_entry_point = any(not layout.per_node for layout in await hierarchy.layouts(ROOT))
+        self._root_has_nodes = has_entry_point or await self.context.unstored.holds_nodes(ROOT)
+        return not self._root_has_nodes
 
     def is_hollow(self, node: GroupNode) -> bool:
         """Return True if a folder with only its ``group_document`` contains nothing that a program put there."""

@@ -1,0 +1,164 @@
+"""Groups created by mkdir(2), stored later: docs/design/006-node-edits.md.
+
+Programs create a folder, list it, and write documents only if it was empty (``w-`` of zarr-python and xarray). So a new group has no
+document, in no view and in no store, until one of these:
+
+* a node is created in it (`zarrfs.hierarchy.new_nodes`), or its document or attributes are written;
+* fsync(2) of its folder, or of one above it;
+* `QUIET_S` without an operation in it, at most `LATEST_S` after it was created;
+* the end of the mount.
+
+A kill loses it. Renamed and removed, it leaves no trace in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+import trio
+
+from zarrfs.arrays.reader_pool import StartSoon
+from zarrfs.errors import EntryExists, ZarrfsError
+from zarrfs.hierarchy.consolidated import is_implicit
+from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.keys import NodePath
+from zarrfs.model.metadata import GroupNode
+
+QUIET_S = 5.0
+"""Seconds without an operation in a group until it is stored."""
+LATEST_S = 60.0
+"""Seconds after its creation until a group is stored, whatever happens in it."""
+
+
+class UnstoredGroups:
+    """The unstored groups of one mount (`EmptyGroups.unstored`).
+
+    ``on_created`` is called with the path of each; ``on_failure`` with an error of a group that could not be stored when it was quiet:
+    it stays unstored.
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        editor: NodeEditor,
+        *,
+        start_soon: StartSoon,
+        on_created: Callable[[NodePath], None],
+        on_failure: Callable[[ZarrfsError], None],
+    ) -> None:
+        self._hierarchy = hierarchy
+        self._groups = hierarchy.empty_groups
+        self._editor = editor
+        self._start_soon = start_soon
+        self._on_created = on_created
+        self._on_failure = on_failure
+        self._due: dict[NodePath, tuple[float, float]] = {}
+        self._is_waiting = False
+
+    def __contains__(self, path: NodePath) -> bool:
+        return self._groups.is_unstored(path)
+
+    async def create(self, path: NodePath) -> None:
+        """Create a group at ``path``. Raises as `NodeEditor.create`."""
+        async with self._editor.several():
+            (await self._editor.layout_for(path)).require_writable()
+            await self._editor.check_creatable(path)
+            if await self._hierarchy.node(path) is not None or self._hierarchy.live.at(path) is not None:
+                raise EntryExists(f"{path}: node exists", key=path)
+            self._groups.keep(path, unstored=True)
+        self._wait_for(path, trio.current_time() + LATEST_S)
+        self._on_created(path)
+
+    def touch(self, path: NodePath) -> None:
+        """Record an operation in the group at ``path``, if it is unstored."""
+        if path in self._groups and (due := self._due.get(path)) is not None:
+            self._due[path] = trio.current_time() + QUIET_S, due[1]
+
+    async def is_alone(self, path: NodePath) -> bool:
+        """Return True if the group at ``path`` is unstored, and nothing else has put a node there or below it."""
+        node = await self._hierarchy.node(path)
+        if path not in self or node is None or not is_implicit(node):
+            return False
+        return not await self.holds_nodes(path)
+
+    async def holds_nodes(self, path: NodePath) -> bool:
+        """Return True if the group at ``path`` holds anything but groups that are `is_alone`."""
+        async with aclosing(self._hierarchy.children(path)) as children:
+            async for name, _ in children:
+                if not await self.is_alone(path.child(name)):
+                    return True
+        return False
+
+    async def rename(self, path: NodePath, new_path: NodePath) -> None:
+        """Rename a group that `is_alone`, with all below it. Raises as `NodeEditor.check_creatable`."""
+        async with self._editor.several(), self._hierarchy.live.changing(path.prefix, new_path.prefix):
+            await self._editor.check_creatable(new_path, path)
+            moved = {NodePath(new_path + each[len(path) :]): due for each, due in self._due.items() if _is_at_or_below(each, path)}
+            self._groups.move(path, new_path)
+            self._hierarchy.live.renamed(path, new_path, ())
+        for each, due in moved.items():
+            self._wait_for(each, due[1])
+
+    async def erase(self, path: NodePath) -> None:
+        """Remove a group that `is_alone`, with all below it."""
+        async with self._editor.several(), self._hierarchy.live.changing(path.prefix):
+            self._groups.lose(path)
+            self._hierarchy.live.removed(path)
+
+    async def store(self, path: NodePath) -> None:
+        """Store the groups at ``path`` and below it, and those above them. Raises `ZarrfsError`."""
+        for each in self._groups.unstored:
+            if _is_at_or_below(each, path):
+                await self._store(each)
+
+    async def store_all(self) -> list[tuple[NodePath, ZarrfsError]]:
+        """Store all groups, at the end of the mount; return those that could not be stored, with the errors."""
+        failed = []
+        for each in self._groups.unstored:
+            try:
+                await self._store(each)
+            except ZarrfsError as error:
+                failed.append((each, error))
+        return failed
+
+    async def _store(self, path: NodePath) -> None:
+        async with self._editor.several():
+            if path not in self:
+                return
+            layout, attributes = await self._editor.layout_for(path), self._groups.attributes(path)
+            has_groups = layout.dialect.has_groups
+            group = GroupNode(path=path, dialect=layout.dialect.name, attributes=attributes if has_groups else {})
+            try:
+                await self._editor.create(group)
+            except EntryExists:
+                # Another program has created a node there.
+                self._groups.stored(path)
+
+    def _wait_for(self, path: NodePath, latest: float) -> None:
+        self._due[path] = trio.current_time() + QUIET_S, latest
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._start_soon(self._when_quiet)
+
+    async def _when_quiet(self) -> None:
+        """Store each group when it has been quiet, until there is none."""
+        try:
+            while self._due:
+                path, due = min(self._due.items(), key=lambda each: min(each[1]))
+                if path in self:
+                    await trio.sleep_until(min(due))
+                if self._due.get(path) != due:
+                    continue
+                del self._due[path]
+                try:
+                    await self._store(path)
+                except ZarrfsError as error:
+                    self._on_failure(error)
+        finally:
+            self._is_waiting = False
+
+
+def _is_at_or_below(path: NodePath, above: NodePath) -> bool:
+    return path.prefix.startswith(above.prefix)
