@@ -1,4 +1,4 @@
-"""A format of tests alone for the arrays of a group: one line of JSON, then the elements of each array.
+"""A container format for tests, for the arrays of a group: one line of JSON, then the elements of each array.
 
 The line names every node of the file: an array with its offset, shape, type and attributes, a group with its attributes, and a node that
 cannot be read with the reason. Booleans and half floats are wider in the file, and 16-bit integers big-endian.
@@ -21,7 +21,7 @@ _IN_FILE = {"|b1": "|i1", "<f2": "<f4", "<i2": ">i2"}
 
 
 class Bundle(GroupContainer):
-    """See the module's text."""
+    """The format (see the module)."""
 
     name: ClassVar[str] = "bundle"
     suffix: ClassVar[str] = ".bundle"
@@ -33,7 +33,7 @@ class Bundle(GroupContainer):
             raise NotRepresentable("a node is called refused")
         listed: dict[str, Any] = {}
         elements: list[Elements] = []
-        # The data comes first in the order of offsets: they do not depend on the length of the line.
+        # Extents precede the line in the order of offsets, so that no offset depends on the length of the line.
         offset = 0
         for node in nodes:
             match node:
@@ -73,4 +73,4 @@ def loaded(data: bytes) -> dict[str, Any]:
 
 PLUGIN = Bundle()
 OFFER = {"zarrfs.views": "tests.support.bundle_view:PLUGIN"}
-"""For `tests.support.plugged.offer`."""
+"""The plug-in for `tests.support.plugged.offer`."""

@@ -37,7 +37,7 @@ def why_left_out(node: Node, view: str = "npy") -> str | None:
 def stored_chunks(node: Node) -> set[tuple[int, ...]]:
     """Return the chunks of an array that its store holds; for a sharded one, the innermost."""
     if node.get("chunks_per_shard"):
-        # The layouts of 2022: all of these are the innermost chunks.
+        # In the layouts of 2022, all of these are the innermost chunks.
         missing = {tuple(coords) for coords in node["missing_chunks"]}
         return set(np.ndindex(*node["chunk_grid_shape"])) - missing
     shapes = [node[name] for name in ("chunk_shape", "inner_chunk_shape", "innermost_chunk_shape") if node.get(name)]
@@ -51,7 +51,7 @@ def stored_chunks(node: Node) -> set[tuple[int, ...]]:
     )
     stored = np.ones(grid, bool)
     for path in missing:
-        # First element of the chunk, or of the shard of which nothing is stored, and its shape.
+        # First element and shape of the chunk, or of the whole shard if none of it is stored.
         corner = [sum(index[axis] * shape[axis] for index, shape in zip(path, shapes, strict=False)) for axis in range(len(grid))]
         lengths = shapes[len(path) - 1] if shapes else []
         starts = [start // length for start, length in zip(corner, innermost, strict=True)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from zarrfs.model.data_type import OBJECT, STRING, VARIABLE_LENGTH_BYTES, DataType, from_name, from_numpy
 
 CORE = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
-# Whose every byte pattern is an element of its own; float6, float4 and the short integers leave bits of their byte unused.
+# Every byte pattern of these is a distinct element; float6, float4 and the short integers leave bits of their byte unused.
 ML_DTYPES = "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e5m2 float8_e8m0fnu".split()
 SHORT_INTEGERS = {"int2": (-2, 1), "int4": (-8, 7), "uint2": (0, 3), "uint4": (0, 15)}
 

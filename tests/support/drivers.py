@@ -61,7 +61,7 @@ class Driver(abc.ABC):
         """The folder of the store's root in ``zarr3/``."""
         return f"zarr3/{self.prefix[:-1]}"
 
-    # --- behind the mount ---------------------------------------------------------------------------------------------------
+    # --- external changes ---------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     async def stored(self, key: str) -> bytes | None:
@@ -152,7 +152,7 @@ class Driver(abc.ABC):
     @abc.abstractmethod
     async def removexattr(self, path: str, name: str) -> None: ...
 
-    # --- in short -----------------------------------------------------------------------------------------------------------
+    # --- shorthands ---------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def opened(self, path: str, flags: int = os.O_RDONLY) -> AsyncIterator[int]:
@@ -502,7 +502,7 @@ class DirectDriver(Driver):
         old_folder, old_name = await self._place(old)
         new_folder, new_name = await self._place(new)
         with contextlib.suppress(FileNotFoundError):
-            # The kernel knows both before it asks.
+            # The kernel looks up both names before the request.
             target = await self._entry(new)
             source = await self._entry(old)
             if stat.S_ISDIR(target.st_mode) != stat.S_ISDIR(source.st_mode):
@@ -515,14 +515,14 @@ class DirectDriver(Driver):
         entry = await self._entry(old)
         folder, name = await self._place(new)
         if await self.exists(new):
-            raise FileExistsError(errno.EEXIST, new)  # the kernel says so by itself
+            raise FileExistsError(errno.EEXIST, new)  # as the kernel does without a request
         with _as_os_errors():
             self._refer(await self.handlers.link(entry.st_ino, folder, name, None))
 
     async def mknod(self, path: str, mode: int) -> None:
         folder, name = await self._place(path)
         if await self.exists(path):
-            raise FileExistsError(errno.EEXIST, path)  # the kernel says so by itself
+            raise FileExistsError(errno.EEXIST, path)  # as the kernel does without a request
         with _as_os_errors():
             self._refer(await self.handlers.mknod(folder, name, mode, 0, None))
 

@@ -66,7 +66,7 @@ def _written(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
 
 
 def _mapped(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
-    # Of a size that is asked for: where the mount is gone, mmap itself would take none, and call it EINVAL.
+    # At the given size: after the mount is gone, mmap would determine size 0 and raise EINVAL.
     fd, size = _opened(file)
     try:
         with mmap.mmap(fd, size) as mapping:
@@ -80,7 +80,7 @@ def _mapped(file: str, data: bytes, offset: int, by_fsync: bool) -> None:
 
 def _opened(file: str) -> tuple[int, int]:
     """Return the open file and its size."""
-    # open(2) may fail while a value is being replaced, also if it is replaced again at once: look it up again.
+    # open(2) may fail while a value is being replaced, and again if it is replaced again at once: retry with a new lookup.
     while True:
         fd = -1
         try:

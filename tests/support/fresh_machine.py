@@ -20,7 +20,7 @@ from .readme import File, Line
 _ROOT = Path(__file__).parents[2]
 _CLONED = ("LICENSE", "Makefile", "README.md", "demo", "docs", "pyproject.toml", "scripts", "systemd", "tests/cases/v1", "zarrfs")
 
-# / is a fresh folder into which everything is mounted that is in the real one; then the folders that have to be fresh.
+# The new / is a fresh folder with every entry of the real one mounted into it, then the folders that have to be fresh.
 _MACHINE = r"""
 root=$NAMESPACE/root; mkdir "$root"; mount -t tmpfs -o mode=0755 root "$root"
 for each in /* /.[!.]*; do
@@ -74,7 +74,7 @@ def type_in(steps: Sequence[Line | File], *, timeout: float) -> list[Answer]:
     """Type ``steps`` into one bash on a fresh machine; return the answers up to the first line that fails."""
     script = "\n".join(_typed(index, step) for index, step in enumerate(steps))
     done = run_in_namespace(
-        # Its own process namespace, so that all ends with it.
+        # In a PID namespace of its own, so that all processes end with it.
         f'{_MACHINE}\nexec unshare --pid --fork --kill-child --mount-proc="$root/proc" '
         f'chroot "$root" env {" ".join(_ENVIRONMENT)} bash -c {shlex.quote(f"exec 2>&1 </dev/null; cd; {script}")}',
         sbin=True,

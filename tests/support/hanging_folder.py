@@ -95,7 +95,7 @@ def main(arguments: Sequence[str]) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pyfuse3.main)
             await trio.to_thread.run_sync(os.listdir, mountpoint)
-            # It ends with the process.
+            # The thread ends with the process.
             threading.Thread(target=listen, args=(trio.lowlevel.current_trio_token(),), daemon=True).start()
             print("mounted", flush=True)
 

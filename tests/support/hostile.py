@@ -16,11 +16,11 @@ from tests.support.comparing import assert_expected
 from tests.support.small_stores import array_document
 from tests.support.survey import Found
 
-# Bad in their makers' eyes and sound in ours: an array without chunks, however many it could have; a node that is an array and a
-# group; symbolic links to folders, which are not listed; a format that is text, as webknossos writes it.
+# Bad for their authors but valid here: an array without chunks, however many it could have; a node that is an array and a group;
+# symbolic links to folders, which are not listed; a format given as text, as webknossos writes it.
 SOUND = {"/many_chunks", "/both", "/outdir", "/loop", "/fmt_string"}
 CANARY = "PICKLE_CANARY"
-# Of the two chunks of each shard of `v3_bad_shards`, those that cannot be read. Where the index is sound but for them, the other one is.
+# The unreadable ones of the two chunks of each shard of `v3_bad_shards`. Where the rest of the index is valid, the other one is readable.
 BAD_SHARDS = {
     "/crc_mismatch": {0, 1},
     "/empty_shard": {0, 1},
@@ -40,7 +40,7 @@ def folder_cases() -> list[Case]:
 
 
 def check(case: Case, found: dict[str, Found]) -> None:
-    """Assert the requirements on a survey of a hostile case, independent of the way it was made."""
+    """Assert the requirements on a survey of a hostile case, whether through the kernel or not."""
     for node in case.nodes("array"):
         assert_reads(case, node, found)
     for path in case.manifest["hostile"]["bad_nodes"]:
@@ -83,7 +83,7 @@ def assert_refused(path: str, found: dict[str, Found], keys: Collection[str]) ->
             names = {name: name.removeprefix(f"chunks{path}/") for name in read}
             stored = {name for name, each in names.items() if {f"{path[1:]}/c/{each}", f"{path[1:]}/{each}"} & keys}
             assert stored and all(read[name].error == "EIO" for name in stored)
-            # What is not stored is fill value.
+            # Elements that are not stored are fill value.
             assert all(each.error == "EIO" or len(set(each.data)) == 1 for name, each in read.items() if name not in stored)
 
 
@@ -142,7 +142,7 @@ def check_huge(found: dict[str, Found]) -> None:
     for name in ("more_dimensions_than_numpy", "thousands_of_dimensions"):
         assert b"dimensions" in found[f"npy/{name}.unsupported.txt"].data
     for name in ("row_of_many_chunks", "row_of_many_chunks_that_fits", "columns"):
-        # Beginning, middle and end; the header is in the first.
+        # The beginning (with the header), the middle and the end.
         assert set(found[f"npy/{name}.npy"].data[128:]) == {7}
     assert np.frombuffer(found["npy/row_larger_than_any_disk.npy"].data[128:], "<f8").tolist() == [7.0] * 1520
     assert found["npy/empty.npy"].size == 128

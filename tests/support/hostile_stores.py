@@ -29,7 +29,7 @@ from tests.support.length import FULL, share
 from tests.support.small_stores import array_document, write
 
 ASKED_S = 3.0 if FULL else 1.0
-"""Time after which running programs are killed: the tests are about other users meanwhile, and the end of the mount."""
+"""Time after which running programs are killed: the tests measure other users meanwhile, and the end of the mount."""
 
 _ANSWER_S = 5.0
 
@@ -38,10 +38,10 @@ GROUP = b'{"zarr_format":2}'
 GROUP3 = b'{"zarr_format":3,"node_type":"group"}'
 
 LIST_ALL = "ls -lR $M; true"
-"""Lists every name and size, through every view."""
+"""Script that lists every name and size, through every view."""
 _GETFATTR = "getfattr -R -d -m - $M; true"
 READ_ALL = "find $M -type f -size -64M -exec cat {} + > /dev/null; true"
-"""Reads every byte of every file that is not huge."""
+"""Script that reads every byte of every file that is not huge."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def provoke(path: Path, asks: Sequence[str], seconds: float = ASKED_S) -> int:
             os.killpg(process.pid, 9)
             killed += 1
     for process in processes:
-        # A killed program ends when its request is answered; one without an answer keeps the mount in use, and `umount` reports it.
+        # A killed program ends once its request is answered; without an answer it keeps the mount in use, and `umount` reports it.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_ANSWER_S)
     return killed
@@ -450,7 +450,7 @@ def sparse_keys(folder: Path) -> Path:
 def _links(folder: Path, names: Any, beside: Path) -> None:
     value = beside / "value"
     value.write_bytes(b"\1")
-    # A file has no more than 65,000 names on ext4.
+    # ext4 allows at most 65,000 links to a file.
     for number, name in enumerate(names):
         if number % 50_000 == 49_999:
             value.unlink()
@@ -601,7 +601,7 @@ STORES: dict[str, Hostile] = {
     "an SQLite of many": Hostile(sqlite_of_many, [LIST_ALL, "tail -c 1M $M/raw/huge"]),
     "a DBM of many": Hostile(dbm_of_many, [LIST_ALL]),
 }
-"""Mountable stores, by their content."""
+"""Mountable stores by name."""
 
 REFUSED: dict[str, Callable[[Path], Path]] = {"a zip directory of holes": zip_directory_of_holes}
 """Stores that cannot be mounted, and that mount refuses quickly and in little memory."""

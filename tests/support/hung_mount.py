@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-# Run as a script, from anywhere: the checkout is not on the path.
+# This file is run as a script from any directory, so the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import HangingStore
@@ -54,7 +54,7 @@ def main(config_json: str) -> int:
                 token.run_sync_soon(obey, line)
 
         daemon.open_store = open_hanging
-        # It ends with the process.
+        # The thread ends with the process.
         threading.Thread(target=listen, args=(trio.lowlevel.current_trio_token(),), daemon=True).start()
         return await daemon.serve(config, lambda: say("mounted"), log_file.log.info, 0.1, systemd.service_manager())
 

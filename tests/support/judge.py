@@ -22,7 +22,7 @@ def said(values: Any) -> Any:
     """Return elements as exact JSON, independent of the unit of times and the type of strings."""
     values = np.asarray(values)
     if values.dtype.kind == "M":
-        # The units that versions choose differ.
+        # Versions choose different units.
         values = values.astype("M8[ns]").astype(str)
     elif values.dtype.kind in "OTUS":
         text = [each.decode() if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]

@@ -120,7 +120,7 @@ def _watching(*arguments: str) -> Iterator[dict[str, Any]]:
             seen.update(json.loads(process.communicate(timeout=_PATIENCE_S)[0]))
     finally:
         process.kill()
-        # A program that waits for the daemon in the kernel ends with the mount, and not earlier: do not wait for it here.
+        # A program that waits for the daemon in the kernel ends only with the mount: do not wait for it here.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=1)
 

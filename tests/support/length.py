@@ -40,6 +40,6 @@ def share(amount: int) -> int:
 
 unhurried = tries(50)
 
-# What tests get that ask for nothing.
+# The default for tests without settings of their own.
 settings.register_profile("zarrfs", tries(100))
 settings.load_profile("zarrfs")

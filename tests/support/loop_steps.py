@@ -28,7 +28,7 @@ from typing import Any
 import trio
 
 if __name__ == "__main__":
-    # Run as a script, from anywhere: the checkout is not on the path.
+    # This file is run as a script from any directory, so the checkout is not on the path.
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.mounting import Mounted, started, watchdog

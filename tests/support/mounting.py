@@ -127,7 +127,7 @@ def killed_at_last(pid: int, path: Path) -> Iterator[None]:
         os.close(pidfd)
         if (connection := connection_of(path)) is not None:
             with contextlib.suppress(OSError):
-                # Whoever still waits for the dead daemon gets an error.
+                # Programs that still wait for the dead daemon get an error.
                 abort(connection)
             command = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-uz"]
             subprocess.run([*command, str(path)], check=False, capture_output=True)

@@ -150,7 +150,7 @@ def mutated(seed: int) -> tuple[str, str, dict[str, bytes]]:
     """Return the store for ``seed``: the case's name, the key of the changed document, and all values."""
     rng = random.Random(seed)
     store = rng.choice(stores())
-    # What stands at the root concerns every node.
+    # Documents at the root concern every node.
     at_root = [key for key in store.documents if "/" not in key]
     key = rng.choice(at_root if at_root and rng.random() < 0.3 else store.documents)
     return store.name, key, dict(store.values) | {key: _mutation(store.values[key], rng)}
@@ -176,7 +176,7 @@ def _torn(data: bytes, rng: random.Random) -> bytes:
 
 
 def _changed(document: Any, rng: random.Random) -> Any:
-    """Return ``document`` with one value replaced, removed, wrapped, or moved to another one's place."""
+    """Return ``document`` with one value replaced, removed, wrapped, or moved to the position of another one."""
     places = list(_places(document))
     if not places:
         return copy.deepcopy(rng.choice(ODD))
@@ -201,7 +201,7 @@ def _changed(document: Any, rng: random.Random) -> Any:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Return every member and element, as its container and its name there."""
+    """Return every member and element, as its container and its key there."""
     if isinstance(value, dict):
         for name in value:
             yield value, name

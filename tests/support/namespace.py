@@ -26,7 +26,7 @@ mkdir "$NAMESPACE/sbin" && mount --bind /usr/sbin "$NAMESPACE/sbin"
 mount -t tmpfs -o mode=0755 sbin /usr/sbin && ln -s "$NAMESPACE"/sbin/* /usr/sbin/
 [ /sbin -ef /usr/sbin ] || { mount --bind /usr/sbin /sbin; }
 """
-# A device of its own, on a file system that lets devices be.
+# A device of its own, on a file system that permits devices.
 _FUSE = """
 mkdir "$NAMESPACE/dev" && mount -t tmpfs -o mode=0755 dev "$NAMESPACE/dev"
 mknod -m 0666 "$NAMESPACE/dev/fuse" c 10 229 && mount --bind "$NAMESPACE/dev/fuse" /dev/fuse
@@ -59,7 +59,7 @@ def _folder() -> Iterator[Path]:
         folder.chmod(0o755)
         yield folder
     finally:
-        # What was mounted on them is not seen here. Nothing is removed but empty folders, should that ever be otherwise.
+        # The mounts on these folders are not visible here. rmdir removes empty folders only, should they be visible after all.
         for place in (*folder.iterdir(), folder):
             place.rmdir()
 

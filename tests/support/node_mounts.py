@@ -67,7 +67,7 @@ def copy_with(tool: str, source: Path, target: Path) -> list[str]:
         case "tar":
             shell("""tar -C "$1" -c . | tar -C "$2" -x""", source, target)
         case "tar, the other way round":
-            # Documents after the chunks, and folders as they are needed.
+            # Documents after the chunks; folders have no entries of their own.
             shell("""cd "$1" && find . -type f | sort | tac | tar -c --no-recursion -T - | tar -C "$2" -x""", source, target)
         case "rsync -a" | "rsync -a --delete":
             if shutil.which("rsync") is None:

@@ -57,7 +57,7 @@ def type_into(command: Sequence[str | Path], keys: bytes, *, ready: bytes, envir
         while True:
             try:
                 part = os.read(terminal, 65536)
-            except OSError:  # EIO: nobody has the other end any more
+            except OSError:  # EIO: the other end is closed everywhere.
                 break
             if not part:
                 break

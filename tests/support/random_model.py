@@ -4,12 +4,12 @@ Each array has a life: a unique number. Each element is (life, index, number of 
 in the open file. For every element that is read anywhere, at any time, it is therefore decidable whether a legal order of the
 operations explains it:
 
-* its life is that of all elements of its array, and its index is its place: no bytes of another array, no mixtures;
+* its life is that of all elements of its array, and its index is its position: no bytes of another array, no mixtures;
 * no other write of that element began and was acknowledged after the end of its own write;
 * a fill value occurs only where the array once ended earlier, and it is that array's own.
 
 The store is a folder. External changes move, remove and replace whole arrays, as other programs may at any time. They do not write
-elements, since nothing would separate these from the mount's own writes.
+elements, since these could not be separated from the mount's own writes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ EXPECTED = {
 
 
 class Illegal(AssertionError):
-    """A value is in a place that no legal order explains."""
+    """A value was read at a position where no legal order explains it."""
 
 
 @dataclass
@@ -175,7 +175,7 @@ class Model:
 
     @contextmanager
     def resizing(self, life: Life, length: int, *, behind: bool) -> Iterator[None]:
-        """Record a change of the length. With ``behind``, it is external and may be visible late."""
+        """Record a change of the length. With ``behind``, it is by another program and may be visible late."""
         with self._lock:
             life.shortest = min(life.shortest, length)
             write = Write({LENGTH: length}, begin=next(self._clock))
@@ -328,7 +328,7 @@ class Model:
         try:
             elements = np.load(io.BytesIO(data))
         except (ValueError, EOFError) as error:
-            # Somebody has truncated it, and has not written it yet.
+            # Another thread has truncated it, and has not written it yet.
             raise OSError(errno.ESTALE, f"{what} is being written") from error
         life, _ = self.life_of(elements, 0, what, asked)
         self.demand_length(life, len(elements), what, asked)
@@ -469,7 +469,7 @@ class Model:
         data = io.BytesIO()
         np.save(data, life.first())
         path = self.mount / f"npy/{name}.npy"
-        # Under another name first, or a new file: readers of a file that is truncated and written see parts, as on any file system.
+        # A temporary file renamed over it, or a new file: readers of a file truncated and rewritten in place see parts, as on any system.
         written = path.with_name(f".{life.number}.tmp") if chance.random() < 0.7 else path
         with opened(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
             os.write(fd, data.getvalue())
@@ -530,7 +530,7 @@ class Model:
         return indices, values
 
     def _remove(self, chance: random.Random, name: str) -> None:
-        # `rm -r` in another view removes chunk by chunk: between, it is right that they are missing.
+        # `rm -r` in another view removes chunk by chunk: until it is done, some chunks are missing legally.
         os.unlink(self.mount / f"npy/{name}.npy")
 
     def _rename_behind(self, chance: random.Random, name: str) -> None:
@@ -590,7 +590,7 @@ class Model:
                     continue
                 elements = zarr.open_array(str(document.parent), mode="r")[:]
                 what = f"{document.parent} at the end"
-                # What was taken out of the store is as it was then.
+                # An array outside of the store keeps the state in which it was removed.
                 since = asked if document.is_relative_to(self.store) else 0
                 life, _ = self.life_of(elements, 0, what, since)
                 self.demand_length(life, len(elements), what, since)
@@ -641,7 +641,7 @@ def published(fd: int, *, by_fsync: bool) -> None:
     """Wait until written data is acknowledged and visible to others."""
     if by_fsync:
         os.fsync(fd)
-        # That acknowledges it. Others see it when close(2) returns, whatever its result.
+        # This acknowledges the data. It is visible to others when close(2) returns, whatever its result.
         with suppress(OSError):
             flush(fd)
     else:

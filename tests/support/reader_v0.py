@@ -37,7 +37,7 @@ def read_array(folder: Path) -> np.ndarray[Any, Any]:
     if meta["fill_value"] is not None:
         whole.fill(meta["fill_value"])
     grid = [range(-(-extent // length)) for extent, length in zip(shape, chunks, strict=True)]
-    # Where no chunk is stored the folder may be missing, too: archives do not keep empty ones.
+    # If no chunk is stored the folder may be missing: archives do not keep empty ones.
     files = {path.name for path in (folder / "__zdata__").glob("*.blosc")}
     for index in itertools.product(*grid):
         name = ".".join(map(str, index)) + ".blosc"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import length
 
-# So many cases of a test run anyway.
+# The number of cases of a test that run in any case.
 _FEW = 1 if length.LEAST else 4
 
 
@@ -44,7 +44,7 @@ def _beyond(cases: list[pytest.Function], strength: int) -> list[pytest.Function
 
     Selects greedily: always the case with the most new combinations.
     """
-    # The others do not run anyway.
+    # These are not run in any case.
     running = [
         each
         for each in cases

@@ -24,7 +24,7 @@ from tests.support.programs import cannot, demand
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _SYSTEMD = Path("/usr/lib/systemd/systemd")
 
-# What is joined is for all that the shell starts; the PID namespace ends all of it with the script.
+# Joined groups hold for all that the shell starts; the PID namespace ends all of it with the script.
 _OUTER = """
 for group in $CONTROL_GROUPS; do echo $$ >"$group/cgroup.procs"; done
 exec unshare --pid --fork --kill-child --mount-proc bash -c "$INNER"
@@ -85,7 +85,7 @@ def run_under_systemd(script: str, *, timeout: float = 110) -> subprocess.Comple
             },
         )
     if done.returncode == 99:
-        # Not a failure even where skipping is forbidden: it depends on the configuration of the machine.
+        # Not a failure even where skipping is forbidden: this depends on the configuration of the machine.
         pytest.skip(f"no systemd can be run here: {done.stderr}")
     return done
 
@@ -93,14 +93,14 @@ def run_under_systemd(script: str, *, timeout: float = 110) -> subprocess.Comple
 @contextmanager
 def _control_groups() -> Iterator[list[Path]]:
     """Create a control group below ours in every hierarchy; a manager claims everything in its own group."""
-    # One name, since systemd creates in one hierarchy the groups that it finds in another.
+    # One name for all, since systemd creates the groups of one hierarchy in another.
     made, name = [], f"zarrfs-test-{uuid.uuid4().hex[:8]}"
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         for root in (controllers.removeprefix("name="), "unified", ""):
             group = _CONTROL_GROUPS / root / path.lstrip("/") / name
             if (root or not controllers) and (group.parent / "cgroup.procs").exists():
-                # No process can join a new cpuset before it is given processors; systemd leaves that hierarchy alone.
+                # A new cpuset without processors cannot be joined; systemd leaves that hierarchy alone.
                 if controllers != "cpuset":
                     try:
                         group.mkdir()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyfuse3
 import trio
 
-# Run as a script, from anywhere: the checkout is not on the path.
+# This file is run as a script from any directory, so the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from zarrfs.lifecycle import exit_report

@@ -45,7 +45,7 @@ class SuiteTest:
     test: FunctionType
 
     def __post_init__(self) -> None:
-        # A method of a suite that is inherited is a test as well as a function of a module.
+        # An inherited method of a suite is a test, as is a function of a module.
         if not inspect.isfunction(self.test) or not self.test.__name__.startswith("test_"):
             raise TypeError(f"{self.test!r} is not a test function")
 
@@ -100,7 +100,7 @@ class Text:
     _count: int = 0
 
     def continued(self) -> Text:
-        """For a further module of the same text."""
+        """Return the same text for a further module."""
         return Text(self.name, self.title)
 
     def section(self, number: str, title: str) -> None:

@@ -47,7 +47,7 @@ class InterruptedStore(ForwardingStore):
         raise NotImplementedError
 
     async def hold(self, key: Key) -> None:
-        """Not: it would be read without asking this store."""
+        """Do nothing: a held value would be read without a request to this store."""
 
     async def get(self, key: Key) -> Buffer | None:
         await self.interrupt("get", key)
@@ -110,7 +110,7 @@ class FailingStore(InterruptedStore):
 class WaitingStore(InterruptedStore):
     """Operations named in ``waits`` wait for `let_go`; with ``stubborn``, even cancellation does not end the wait.
 
-    ``waiting`` holds the place of each waiting operation.
+    ``waiting`` holds the target of each waiting operation.
     """
 
     def __init__(self, inner: Store, *waits: str, stubborn: bool = False) -> None:
@@ -135,9 +135,9 @@ class WaitingStore(InterruptedStore):
 
 
 class HangingStore(InterruptedStore):
-    """Operations on places given to `hang` wait for `answer`, also those without a value.
+    """Operations on targets given to `hang` wait for `answer`, also those without a value.
 
-    ``hanging`` holds the operation and place of each waiting one, ``asked`` counts all operations, and each takes ``delay`` seconds.
+    ``hanging`` holds the operation and target of each waiting one, ``asked`` counts all operations, and each takes ``delay`` seconds.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -149,7 +149,7 @@ class HangingStore(InterruptedStore):
         self._gate = trio.Event()
 
     def hang(self, pattern: str = "*", *operations: str) -> None:
-        """Make operations (all, if none is named) on places that match ``pattern`` wait from now on."""
+        """Make operations (all, if none is named) on targets that match ``pattern`` wait from now on."""
         self._patterns.append((pattern, operations))
 
     def answer(self) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import trio
 
-# Run as a script, from anywhere: the checkout is not on the path.
+# This file is run as a script from any directory, so the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.support.stores import InterruptedStore
@@ -47,7 +47,7 @@ class StuckStore(InterruptedStore):
             await trio.sleep_forever()
 
     async def hold(self, key: Key) -> None:
-        """Not: it would be read without asking this store."""
+        """Do nothing: a held value would be read without a request to this store."""
 
     async def aclose(self) -> None:
         if self._where == "close":

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.support.trees import READ_ONLY
 
-# Run as a script, from anywhere: the checkout is not on the path.
+# This file is run as a script from any directory, so the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 _LARGE = 1 << 20
@@ -98,7 +98,7 @@ def main(limit_mib: str, *stores: str) -> None:
         async with tree_of(store, memory_limit="64MiB") as tree:
             return await of_tree(tree)
 
-    # Threads reserve address space for their stacks and arenas, which is not memory that anybody uses.
+    # Threads reserve address space for their stacks and arenas, which is not used memory.
     resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + (int(limit_mib) << 20)

@@ -770,7 +770,7 @@ async def a_short_chunk_is_einval_and_the_store_untouched(d: Driver) -> None:
         fd = await d.open(path, NEW)
         await d.pwrite(fd, b"short", 0)
         for _ in range(2):
-            # Told again each time, until it is mended.
+            # Each close reports it again, until it is corrected.
             with refused(errno.EINVAL):
                 await d.close(await d.dup(fd))
         with refused(errno.EINVAL):
@@ -896,15 +896,15 @@ async def who_has_a_value_open_in_another_view_keeps_the_old_one(d: Driver) -> N
                 assert await d.pread(new, 24, 0) == OTHER
                 assert await d.pread(fd, 20, 4) == CHUNK[4:]
             with contextlib.suppress(OSError):
-                # Or ESTALE: it had read nothing.
+                # ESTALE is possible as well: this handle had read nothing.
                 assert await d.pread(untouched, 24, 0) == CHUNK
             if theirs == d.raw:
-                # Parts of both would be a value that no program wrote.
+                # A mixture of both values would be one that no program wrote.
                 with refused(errno.ESTALE):
                     await d.pwrite(fd, b"wxyz", 4)
                 now = OTHER
             else:
-                # Elements that it writes are put into the value that is there now.
+                # Written elements are merged into the current value.
                 await d.pwrite(fd, b"wxyz", 4)
                 await d.fsync(fd)
                 now = OTHER[:4] + b"wxyz" + OTHER[8:]
@@ -948,7 +948,7 @@ async def two_views_of_one_value_written_at_once_end_as_the_last_to_close(d: Dri
     assert await d.read(f"{d.raw}/a/0.0") == bytes(24)
 
 
-# --- behind the mount -----------------------------------------------------------------------------------------------------------
+# --- external changes -----------------------------------------------------------------------------------------------------------
 
 
 @scenario
@@ -965,7 +965,7 @@ async def a_value_replaced_behind_the_mount_is_another_file_and_never_mixed_with
         assert error.errno == errno.ESTALE  # noqa: PT017
     while True:
         async with d.opened(f"{d.raw}/large") as other:
-            # Until the notice of the change is there, both are right.
+            # Until the notification of the change arrives, both are right.
             if (await d.fstat(other)).st_ino != number:
                 assert await d.pread(other, 10, 0) == b"n" * 10
                 assert await d.pread(other, 10, 8_000_000) == b"n" * 10
@@ -1117,7 +1117,7 @@ async def extended_attributes_outside_of_user_are_not_supported(d: Driver) -> No
 @scenario
 async def extended_attributes_cannot_be_changed(d: Driver) -> None:
     for path in (f"{d.chunks}/a", f"{d.chunks}/a/0.0", f"npy/{d.prefix}a.npy"):
-        # What was copied out can be copied back.
+        # A copied value can be copied back.
         await d.setxattr(path, "user.zarr.shape", b"[6,5]")
         for name, value in (("user.zarr.shape", b"[6,6]"), ("user.zarr.other", b""), ("user.other", b"x")):
             with refused(errno.ENOTSUP):
@@ -1144,7 +1144,7 @@ async def what_is_to_become_a_chunk_or_an_array_takes_any_of_them_and_forgets_it
     await d.mkdir(f"{d.chunks}/made")
     await d.setxattr(f"{d.chunks}/made", "user.zarr.shape", b"[9]")
     assert "user.zarr.shape" not in await d.listxattr(f"{d.chunks}/made")
-    # It is a group for good once there is a node in it.
+    # A folder with a node in it is a group permanently.
     await d.mkdir(f"{d.chunks}/made/inner")
     with refused(errno.ENOTSUP):
         await d.setxattr(f"{d.chunks}/made", "user.zarr.shape", b"[9]")
@@ -1184,7 +1184,7 @@ async def extended_attributes_cost_no_operation_of_the_store(d: Driver) -> None:
             await d.stat(path)
         with d.counted() as cost:
             await d.listxattr(path)
-        # Through the kernel, which knows the name already, that is nothing.
+        # The kernel knows the name already and sends no request.
         assert all(cost[operation] <= looked_up.get(operation, 0) for operation in cost), path
 
 

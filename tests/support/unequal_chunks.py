@@ -29,7 +29,7 @@ from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
 from zarrfs.stores.memory import MemoryStore
 
 GRIDS = {"zarrfs.dialects.v3.grids": "tests.support.unequal_chunks:PLUGIN"}
-"""For `tests.support.plugged.offer`."""
+"""The plug-in for `tests.support.plugged.offer`."""
 
 
 @dataclass(frozen=True)

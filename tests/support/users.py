@@ -14,7 +14,7 @@ from tests.support.namespace import run_in_namespace
 
 REPOSITORY = Path(__file__).parents[2]
 USERS = (65534, 2)
-"""nobody and bin: fusermount3 requires a user with a name."""
+"""The users nobody and bin: fusermount3 requires a user with a name."""
 
 _PREPARED = """
 export W="$NAMESPACE/w" && mkdir "$W" && mount -t tmpfs -o mode=0755 w "$W"

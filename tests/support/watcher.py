@@ -74,7 +74,7 @@ def _family(pid: int) -> list[int]:
             for task in os.listdir(f"/proc/{each}/task"):
                 pending.extend(map(int, Path(f"/proc/{each}/task/{task}/children").read_bytes().split()))
         except OSError:
-            continue  # It has ended meanwhile.
+            continue  # The process has ended meanwhile.
     return found
 
 

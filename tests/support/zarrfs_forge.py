@@ -27,7 +27,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-# Run as a script, from anywhere: the checkout is not on the path. OpenBLAS would start a thread for each core.
+# This file is run as a script from any directory, so the checkout is not on the path. OpenBLAS would start a thread for each core.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -77,9 +77,9 @@ class ForkedProcess:
 
 
 def _run(script: str | None, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Be the command, or a script, with these arguments; does not return."""
+    """Run the command, or a script, with these arguments in this process; does not return."""
     code: object = 1
-    # As a program begins.
+    # As a program starts.
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -128,7 +128,7 @@ def main(fd: int) -> None:
     """Serve until the other end is closed."""
     for package in _PACKAGES:
         registry.plugins(package)
-    # Typer imports more when it first makes a command.
+    # Typer imports more when it first creates a command.
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.suppress(SystemExit):
         sys.argv = ["zarrfs", "mount", "--help"]
         program.main()
