@@ -1,4 +1,4 @@
-"""One node that went wrong hides no other: in `zarrfs info`, in `zarrfs check`, and in the views."""
+"""A defect of one node hides no other node: in `zarrfs info`, in `zarrfs check`, and in the views."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_array(folder: Path, **changes: Any) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Sound arrays, at the root and in a group, beside what was fatal once."""
+    """Sound arrays, at the root and in a group, beside nodes that were once fatal."""
     store = tmp_path / "store"
     for place in ("a", "g/b", "g/z"):
         write_array(store / place)
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def described(store: Path) -> dict[str, dict[str, Any]]:
-    """What ``zarrfs info`` tells of each node, and both ways of telling it succeed."""
+    """Return the nodes of ``zarrfs info --json`` by path; its text output has to succeed and name them too."""
     done = zarrfs("info", str(store), "--json")
     assert done.returncode == 0 and "defect" not in done.stderr, done.stderr
     nodes = {node["path"]: node for node in json.loads(done.stdout)["nodes"]}
@@ -53,7 +53,7 @@ def described(store: Path) -> dict[str, dict[str, Any]]:
 
 
 def checked(store: Path) -> dict[str, Any]:
-    """What ``zarrfs check`` reports."""
+    """Return the report of ``zarrfs check``."""
     done = zarrfs("check", str(store), "--json")
     assert done.returncode in (0, 1) and "defect" not in done.stderr, done.stderr
     return dict(json.loads(done.stdout))
@@ -104,8 +104,7 @@ async def test_the_views_list_the_neighbours(store: Path) -> None:
 @pytest.mark.logs("read as its fallback")
 @trio_test
 async def test_documents_that_went_wrong_in_some_way_hide_nothing(tmp_path: Path) -> None:
-    """As in ``tests/dialects/test_mutations.py``, through everything that shows nodes. Nothing is unforeseen: that would be in the log,
-    and fail this test."""
+    """As in ``tests/dialects/test_mutations.py``, through every view. An unexpected exception would be in the log and fail this test."""
     for seed in range(10_000, 10_040):
         case, key, values = mutated(seed)
         store = tmp_path / str(seed)

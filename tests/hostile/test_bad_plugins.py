@@ -1,6 +1,6 @@
-"""Plug-ins of other distributions that are broken, nonsense, or raise whatever they are asked: they cost nobody else anything.
+"""Broken or nonsensical plug-ins of other distributions, and plug-ins that raise on any call: everything else works as without them.
 
-Each is a real distribution beside ours, and everything happens in a new process, because plug-ins are looked for once.
+Each is a real distribution beside ours, and each test uses a new process, because plug-ins are discovered once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from tests.support.mounting import ROOT, mountpoint
 
 GROUPS = ("stores", "codecs", "dialects", "containers", "views")
-# What each module does when it is loaded, or offers.
+# The source of each module: what it does when it is imported, or what it offers.
 NONSENSE = {
     "raises": "raise RuntimeError('not \x1b[31mtoday')",
     "exits": "raise SystemExit(3)",
@@ -99,7 +99,7 @@ ERRORS = (
 
 
 def offer(folder: Path, group: str, name: str, source: str) -> None:
-    """Install a distribution ``their-NAME`` that offers what ``source`` calls PLUGIN."""
+    """Install a distribution ``their-NAME`` whose plug-in is the object PLUGIN in ``source``."""
     (folder / f"their_{name}.py").write_text(textwrap.dedent(source))
     info = folder / f"their_{name}-1.0.dist-info"
     info.mkdir()
@@ -108,7 +108,7 @@ def offer(folder: Path, group: str, name: str, source: str) -> None:
 
 
 def zarrfs(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command, with the distributions in ``folder`` installed."""
+    """Run the command with the distributions in ``folder`` installed; return its output and exit code."""
     command = [sys.executable, "-P", "-m", "zarrfs", *map(str, arguments)]
     env = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
     return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, timeout=100, check=False)

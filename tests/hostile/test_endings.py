@@ -1,8 +1,8 @@
-"""Endings: what a store, its owner or other users of the machine can do to the end of a mount, and to what a change behind it costs.
+"""The end of a mount, and the cost of external changes, under a hostile store, its owner, or other users of the machine.
 
-Threats: a hierarchy of many nodes, an owner who renames and touches it faster than anybody can tell, readers who are killed, a mount that
-somebody else keeps in a mount namespace of theirs, parts that never come back. Promised: the daemon ends, and says what it waited for; no
-step of its event loop takes longer than 50 ms, whatever the number of nodes; the work grows as the nodes do.
+Threats: a hierarchy of many nodes, an owner who renames and touches it faster than changes can be processed, killed readers, a mount
+kept alive in another mount namespace, components that never return. Promised: the daemon ends and logs the reason for any wait; no
+step of its event loop takes longer than 50 ms, whatever the number of nodes; the work grows linearly with the number of nodes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 def groups(folder: Path, count: int) -> Path:
-    """A hierarchy of so many groups, all in the root."""
+    """Write a hierarchy of that many groups, all in the root; return its folder."""
     write(folder, {".zgroup": b'{"zarr_format":2}'})
     for number in range(count):
         (folder / f"g{number:05}").mkdir()
@@ -57,7 +57,7 @@ def groups(folder: Path, count: int) -> Path:
 
 
 def damaged(folder: Path) -> Path:
-    """Arrays of which every other chunk cannot be decoded."""
+    """Write arrays in which every other chunk cannot be decoded; return their folder."""
     write(folder, {".zgroup": b'{"zarr_format":2}'})
     document = json.loads(array_document((64,), (8,), "<i4"))
     document["compressor"] = {"id": "zlib", "level": 1}
@@ -70,7 +70,7 @@ def damaged(folder: Path) -> Path:
     return folder
 
 
-# --- what many nodes cost ---------------------------------------------------------------------------------------------------------
+# --- the cost of many nodes -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full_length
@@ -81,7 +81,7 @@ def test_many_nodes_keep_the_event_loop_neither_while_others_change_them_nor_at_
     with stepped(store, cache_dir=str(tmp_path)) as (mount, steps):
         run("ls", "-R", mount.path / "chunks")
         assert mount.stats()["nodes_parsed"] > count
-        # A listing is another matter.
+        # Measure without the listing.
         steps.report()
         for number in range(2 * count):
             name = store / f"g{number % count:05}"
@@ -102,7 +102,7 @@ def test_many_nodes_keep_the_event_loop_neither_while_others_change_them_nor_at_
 
 
 def calls(function: Callable[[], None]) -> int:
-    """How many functions ``function`` calls, those of C included."""
+    """Return the number of calls that ``function`` makes, including C functions."""
     count = 0
 
     def profile(frame: object, event: str, argument: object) -> None:
@@ -158,7 +158,7 @@ def test_the_work_grows_as_what_is_concerned(kind: str) -> None:
 
 
 class calls_of_tasks:
-    """Counts the calls of whatever runs meanwhile in this thread."""
+    """Counts the calls of all tasks of this thread inside the block."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -184,13 +184,13 @@ def test_a_shard_of_very_many_chunks_is_not_told_chunk_by_chunk() -> None:
     assert list(large) == [] and large.whole == ["/a"]
 
 
-# --- what an end waits for --------------------------------------------------------------------------------------------------------
+# --- waits at the end of a mount --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full_length
 @only_root
 def test_a_copy_in_another_mount_namespace_keeps_no_daemon(tmp_path: Path) -> None:
-    """A container, a service or an `unshare` that began while it was mounted: the umount does not reach it."""
+    """A container, a service or an `unshare` started during the mount keeps its own copy, which the umount does not reach."""
     store = write(tmp_path / "store", {"k": b"value"})
     with mounted(store, "--cache-dir", str(tmp_path), ends_with=None) as mount:
         script = "echo ready; exec sleep 600"
@@ -248,7 +248,7 @@ ENDINGS: dict[str, Callable[[Path, int], object]] = {
     "how", ["umount -l", "SIGTERM", *(pytest.param(each, marks=pytest.mark.full_length) for each in ("umount -f", "abort"))]
 )
 def test_readers_whom_nobody_waits_for_keep_no_daemon(tmp_path: Path, how: str) -> None:
-    """The store never answers, and has all the time in the world: 120 readers wait, more than there are workers."""
+    """The store never answers and there is no deadline in practice: 120 readers wait, more than there are workers."""
     store = write(tmp_path / "store", {".zgroup": b'{"zarr_format":2}'})
     write(store / "a", {".zarray": array_document((4, 4), (4, 4), "|u1"), "0.0": bytes(16)})
     with stuck(store, "read", timeout=100_000.0, cache_dir=str(tmp_path)) as (mount, process):
@@ -260,19 +260,19 @@ def test_readers_whom_nobody_waits_for_keep_no_daemon(tmp_path: Path, how: str) 
         connection = str(connection_of(mount.path))
         ENDINGS[how](mount.path, process.pid)
         if how == "umount -l":
-            # The kernel keeps what is open: those who wait for it have to be let go of.
+            # The kernel keeps open files: their readers wait until the connection is aborted.
             abort(connection)
         process.wait()
         for reader in readers:
             reader.wait()
         if how == "abort":
-            # Root's daemon may have taken it off.
+            # Root's daemon may have removed the mount already.
             run("umount", "-i", "-l", mount.path, check=False)
 
 
 @pytest.mark.full_length
 def test_a_request_that_is_taken_back_stops_nothing(tmp_path: Path) -> None:
-    """Its reader is killed after the daemon learnt of it, and before the daemon has read it. Then nobody asks for anything."""
+    """Its reader is killed after the daemon was woken for it and before the daemon has read it. Then no request remains."""
     store = write(tmp_path / "store", {"k": b"value"})
     with mountpoint() as path:
         log_file = path.with_name("log")
@@ -283,7 +283,7 @@ def test_a_request_that_is_taken_back_stops_nothing(tmp_path: Path) -> None:
             assert process.stdin is not None and process.stdout is not None
             with killed_at_last(process.pid, path), watchdog(100, process.kill):
                 assert process.stdout.readline() == "mounted\n", log_file.read_text()
-                # Which of the two the loop takes first is left to chance.
+                # The order in which the loop takes the two is random.
                 for number in range(16):
                     process.send_signal(signal.SIGSTOP)
                     process.stdin.write("\n")
@@ -299,11 +299,11 @@ def test_a_request_that_is_taken_back_stops_nothing(tmp_path: Path) -> None:
                 assert process.wait() == 0
 
 
-# --- again and again --------------------------------------------------------------------------------------------------------------
+# --- repeated endings -------------------------------------------------------------------------------------------------------------
 
 
 def daemon(config: str, ready: Connection) -> None:
-    """What the command runs in its background process."""
+    """Run the daemon as the command does in its background process."""
     from zarrfs.daemon.serve import serve
     from zarrfs.options import log_file as logs
 
@@ -341,7 +341,7 @@ while True:
 
 
 def detached(path: Path, *command: str) -> None:
-    """Unmount what nobody should be using any more: the last RELEASE may be under way."""
+    """Unmount until it succeeds: the last RELEASE may be under way and keep the mount busy."""
     while subprocess.run([*command, str(path)], capture_output=True, check=False).returncode and mount_at(str(path)) is not None:
         pass
 
@@ -360,7 +360,7 @@ HOW: dict[str, Callable[[Path, int], object]] = {
 @only_root
 @pytest.mark.timeout(60 + 20 * ROUNDS)
 def test_a_mount_ends_however_it_is_ended_and_whatever_goes_on(tmp_path: Path) -> None:
-    """More rounds: ZARRFS_ENDINGS=300. Each has a store with bad chunks, readers of which some are killed, and another end."""
+    """Each round has a store with bad chunks, readers of which some are killed, and another way of ending. More: ZARRFS_ENDINGS=300."""
     store = damaged(tmp_path / "store")
     for round_ in range(ROUNDS):
         chance = random.Random(round_)

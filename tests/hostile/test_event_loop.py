@@ -1,7 +1,7 @@
-"""No step of the event loop takes longer than 50 ms, whatever the store or a writer chooses the size of.
+"""No step of the event loop takes longer than 50 ms, for any size that a store or a writer chooses.
 
-Measured from inside, in processor time of the loop's own thread (`tests.support.loop_steps`): a busy machine makes no difference. What
-threads do meanwhile is seen from outside (`test_stores.py`).
+Measured from inside, in processor time of the loop's own thread (`tests.support.loop_steps`), so that a busy machine makes no difference.
+The cost of other threads is measured from outside (`test_stores.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ READ = 'timeout -s KILL 1 dd if="$1" of=/dev/null bs=1M count=1'
 
 
 def large_documents(folder: Path) -> Path:
-    """Attributes of each shape that may be large, and one set that is refused."""
+    """Write attributes of each form that may be large, and one set that is refused; return the store."""
     attributes = {
         "objects": '{"a": [' + ",".join(["{}"] * 400_000) + "]}",
         "numbers": json.dumps({"a": list(range(700_000))}),
@@ -77,7 +77,7 @@ def list_views(mount: Mounted) -> None:
 
 
 def write_sparse_values(mount: Mounted) -> None:
-    """Each is loaded, copied or moved as a whole, and is in memory: no step of that has to wait for anything."""
+    """Write values that are loaded, copied and moved as a whole in memory, so that no step contains a natural wait."""
     value, temporary = mount.path / "raw/x", mount.path / "raw/y.__lock"
     for path in value, temporary:
         run("truncate", "-s", "1G", path)
@@ -88,7 +88,7 @@ def write_sparse_values(mount: Mounted) -> None:
 
 
 def large_chunks(folder: Path) -> Path:
-    """Of 32 MiB each; none is stored, and nothing is zeros."""
+    """Write an array of 32 MiB chunks; none is stored, and no step can skip them as zeros."""
     return write(folder / "s", {".zgroup": GROUP, "a/.zarray": array_document((4, 8192, 4096), (1, 8192, 4096), "|u1")})
 
 
@@ -117,7 +117,7 @@ def read_through(mount: Mounted) -> None:
 
 
 def transposed_chunk(folder: Path) -> Path:
-    """As many bytes as lie in memory, in many short dimensions in the other order."""
+    """Write a chunk with as many bytes as are held in memory, in many short dimensions in the other order; return the store."""
     store = write(folder / "s", {"a/.zarray": array_document((2,) * 22, (2,) * 22, "|u1", order="F")})
     (store / "a" / ".".join("0" * 22)).write_bytes(bytes(range(256)) * 2**14)
     return store
@@ -147,12 +147,12 @@ def read_chunk(mount: Mounted) -> None:
     ],
 )
 def test_every_step_is_short(make: Callable[[Path], Path], ask: Callable[[Mounted], None], tmp_path: Path) -> None:
-    # Best of three: what the processors' caches and the memory of others do to a step is no work of ours.
+    # Best of three: effects of processor caches and of other programs on a step are not measured.
     for attempt in range(3):
         folder = tmp_path / str(attempt)
         folder.mkdir()
         with stepped(make(folder), cache_dir=str(folder / "cache"), timeout=20.0) as (mount, steps), watchdog(200):
-            # What the start takes nobody waits for.
+            # No request waits during startup, so its steps do not count.
             steps.report()
             ask(mount)
         longest = steps.last["longest"]
@@ -171,5 +171,5 @@ def test_readers_that_are_killed_leave_no_work(tmp_path: Path) -> None:
         for reader in readers:
             reader.send_signal(signal.SIGKILL)
         for reader in readers:
-            # By the second second; without being told, after two deadlines of a minute each.
+            # About two seconds; without cancellation it would be two deadlines of a minute each.
             reader.wait(30)

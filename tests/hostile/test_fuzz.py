@@ -1,6 +1,6 @@
-"""Seconds of the fuzzer: with a seed that is always the same, and with one that never is, which a failure names.
+"""A few seconds of the fuzzer: once with a fixed seed, and once with a random one that a failure names.
 
-``make fuzz`` runs it for longer. What it finds is mended, and becomes a test of its own.
+``make fuzz`` runs it for longer. A finding is fixed and becomes a test of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def test_a_round_is_made_again_by_its_seed() -> None:
 
 
 def test_wrong_bytes_under_a_checksum_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the store's own bytes count as wrong ones."""
+    """The expected bytes are replaced, so that the store's own bytes count as wrong."""
     values = corpus.stores()["v2/compressors"]
     mutant = corpus.Mutant("v2/compressors", "gzip/0.0", values, "gzip")
     assert rounds.judge([mutant]) == []

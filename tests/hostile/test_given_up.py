@@ -1,4 +1,4 @@
-"""What nobody waits for ends, and what is not there costs nothing: large chunks and values, whose readers and writers are killed."""
+"""Abandoned work ends, and holes cost nothing: large chunks and values, whose readers and writers are killed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_chunk_in_another_order_is_not_decoded_for_a_reader_that_was_killed(st
         reader.send_signal(signal.SIGKILL)
         reader.wait(60)
         assert mount.stats()["chunks_decoded"] == 0
-    # `mounted` has unmounted it: nothing was left that its end had to wait for.
+    # `mounted` has unmounted it: no remaining work delayed the end.
 
 
 def test_a_sparse_value_is_changed_without_its_holes(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_sparse_value_is_changed_without_its_holes(tmp_path: Path) -> None:
 
 
 def test_a_sparse_value_is_a_chunk_at_the_cost_of_what_it_holds(tmp_path: Path) -> None:
-    """One that is too long for a chunk is none, in each view, and nobody gets all of it to find that out."""
+    """A value too long for a chunk is refused in each view, without being read completely to find that out."""
     store = write(tmp_path / "s", {".zgroup": b'{"zarr_format":2}', "a/.zarray": array_document((2**21,), (2**20,), "<f8")})
     sparse(store / "a/0", HUGE)
     sparse(store / "a/1", 8 << 20)

@@ -1,7 +1,7 @@
-"""A file system that hangs within a store's folder: what lies beside it is answered, and the mount ends.
+"""A file system that hangs within a store's folder: requests beside it are answered, and the mount ends.
 
-Threat: the server of a network file system, or the owner of a FUSE mount, anywhere in somebody's store. Powers: answers what they want,
-and when they want; mounts, unmounts and moves folders of the store at any time.
+Threat: the server of a network file system, or the owner of a FUSE mount, anywhere in another user's store. Powers: to give any answer
+at any time; to mount, unmount and move folders of the store at any time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OTHERS = ("raw/k", "raw/g/k", "raw/g/h/k", "chunks/a/0", "zarr3/a/c/0", "npy/a.n
 
 
 class Hanging:
-    """A FUSE mount on ``path`` that can be told to hang; it has the files ``0`` to ``299`` and the document of an array."""
+    """A FUSE mount on ``path`` that hangs on request; it has the files ``0`` to ``299`` and the document of an array."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,13 +54,13 @@ class Hanging:
         assert self.process.stdout is not None and self.process.stdout.readline() == line
 
     def end(self) -> None:
-        """Whoever waits for it gets an error."""
+        """End the file system; programs that wait for it get an error."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 abort(self._connection)
         self.process.kill()
         self.process.communicate()
-        # Wherever it is by now.
+        # The mount may have been moved.
         for fields in mount_table():
             if fields[2] == f"0:{self._connection}":
                 subprocess.run(["umount", "-l", fields[4]], check=False)
@@ -92,7 +92,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def outcome(path: Path) -> int:
-    """The errno of reading a file, or listing a folder."""
+    """Return the errno of reading a file, or of listing a folder; 0 for success."""
     try:
         if path.is_dir():
             os.listdir(path)
@@ -104,7 +104,7 @@ def outcome(path: Path) -> int:
 
 
 def others_are_answered(mount: Mounted) -> None:
-    """Long before a deadline, in every view; what hangs is within."""
+    """Assert answers long before a deadline, in every view, while a part of the store hangs."""
     took = []
     for turn in range(3):
         began = time.monotonic()
@@ -198,7 +198,7 @@ def test_the_mount_ends_while_it_hangs(store: Path) -> None:
 
 @pytest.mark.full_length
 def test_threads_that_wait_for_it_are_not_those_of_the_rest(store: Path) -> None:
-    """Every question to it is another one, so that each has its own deadline; what is written beside needs a thread."""
+    """Each request to it is for another file, with a deadline of its own; a write beside it needs a thread."""
     with hanging(store / "sub") as folder, mounted_here(store) as mount:
         folder.tell("hang")
         with ThreadPoolExecutor(64) as pool:

@@ -1,6 +1,6 @@
-"""A store that does not answer: nobody waits for longer than one deadline and a second, whoever else waits, and it comes back by itself.
+"""A store that does not answer: no request waits longer than one deadline and a second, however many others wait, and service resumes.
 
-Threat: the server of a store hangs, or one of its objects. Powers of who does it: all over the store, none over the machine.
+Threat: the server of a store hangs, or one of its objects does. Powers of the attacker: all over the store, none over the machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PAGE = 4096
 # Long enough that the kernel reads ahead, and several chunks are read together.
 CHUNK = 16 * PAGE
 
-# A process of its own for each reader: one that waits for a dead mount would keep pytest. Prints the seconds that it took, and the errno.
+# Each reader is a process: a thread that waits for a dead mount would block pytest. Prints the seconds taken, and the errno.
 _READER = """
 import os, sys, time
 _, doing, path = sys.argv
@@ -58,7 +58,7 @@ print(time.monotonic() - began, number, flush=True)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Arrays ``0/r0`` to ``2/r31``, one a reader in each round, of four chunks; ``wide`` has a chunk a reader and round."""
+    """Arrays ``0/r0`` to ``2/r31``, one per reader in each round, of four chunks; ``wide`` has a chunk per reader and round."""
     folder = write(tmp_path_factory.mktemp("hung") / "store", {".zgroup": b'{"zarr_format":2}'})
     for number in range(ROUNDS):
         write(folder / str(number), {".zgroup": b'{"zarr_format":2}'})
@@ -74,7 +74,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def readers(mount: Mounted, work: Sequence[tuple[str, Path]]) -> Iterator[Callable[[], list[tuple[float, int]]]]:
-    """Processes that are about to do each a piece of ``work``; what is yielded has them begin, and gives seconds and errno of each."""
+    """Yield a function that starts ``work``, one process for each, and returns the seconds and errno of each process."""
     running = [
         subprocess.Popen([sys.executable, "-c", _READER, doing, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for doing, path in work
@@ -100,7 +100,7 @@ def readers(mount: Mounted, work: Sequence[tuple[str, Path]]) -> Iterator[Callab
 
 
 def work_of(kind: str, top: Path, number: int, count: int) -> list[tuple[str, Path]]:
-    """What so many readers do in one round."""
+    """Return the operations of ``count`` readers in one round."""
     here = Path(str(number))
     match kind:
         case "chunks, the same":
@@ -174,7 +174,7 @@ def test_one_slow_object_fails_nobody_else(store: Path) -> None:
 
 
 def test_a_reader_of_the_chunks_beside_a_slow_one_gets_them(store: Path) -> None:
-    """The kernel reads ahead into the slow one: what that fails with is not the error of who asked for less."""
+    """The kernel reads ahead into the slow chunk: its error must not reach a reader that asked for less."""
     with mounted_hanging(store, TIMEOUT, watch=False) as mount:
         mount.hang("0/wide/9")
         with open(mount.path / "npy/0/wide.npy", "rb", buffering=0) as file:
@@ -191,7 +191,7 @@ def test_what_is_cached_goes_on_being_served(store: Path) -> None:
             before = os.pread(file.fileno(), CHUNK, PAGE)
             mount.hang()
             assert outcome("read", mount.path / "raw/0/r4/0") == errno.ETIMEDOUT
-            # The kernel forgets, zarrfs does not.
+            # Drop the kernel's pages; zarrfs keeps its cache.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             assert os.pread(file.fileno(), CHUNK, PAGE) == before == bytes([4]) * CHUNK
         mount.answer()
@@ -223,7 +223,7 @@ def test_the_end_of_a_mount_with_dirty_files_does_not_wait_for_each(tmp_path: Pa
             mount.process.terminate()
             assert mount.process.wait(timeout=60) == 7
             took = time.monotonic() - began
-        # Each file by itself would take a deadline, and more than one of them.
+        # One deadline per file, or more, would exceed this.
         assert took < files * TIMEOUT / 10, took
         assert mount.process.stderr is not None
         said = mount.process.stderr.read().decode()
@@ -273,7 +273,7 @@ def test_writers_of_one_shard_end_together(tmp_path: Path) -> None:
 
 @pytest.mark.full_length
 def test_a_folder_on_a_file_system_that_hangs(store: Path) -> None:
-    """Threads hang there, which nobody can end."""
+    """Threads hang there, and cannot be ended."""
     with mounted(store) as below, mounted(below.path / "raw", "--timeout", f"{TIMEOUT:g}", "--no-watch") as mount:
         assert outcome("read", mount.path / "raw/0/r0/0") == 0
         slowest: list[float] = []
@@ -284,7 +284,7 @@ def test_a_folder_on_a_file_system_that_hangs(store: Path) -> None:
             ]
             with readers(mount, work) as begin, stopped(below.pid):
                 results = begin()
-                # What needs nobody's answer.
+                # An answer that needs no store.
                 assert (mount.path / ".zarrfs/version").read_bytes()
                 threads = len(os.listdir(f"/proc/{mount.pid}/task"))
             assert threads < 200
@@ -296,7 +296,7 @@ def test_a_folder_on_a_file_system_that_hangs(store: Path) -> None:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """A daemon that does nothing meanwhile."""
+    """Stop a daemon during the block."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -305,7 +305,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 def answers_within(seconds: float, work: Sequence[tuple[str, Path]]) -> None:
-    """All of it works again in this time."""
+    """Assert that all of the work succeeds again within this time."""
     until = time.monotonic() + seconds
     left = list(work)
     while left and time.monotonic() < until:
@@ -314,7 +314,7 @@ def answers_within(seconds: float, work: Sequence[tuple[str, Path]]) -> None:
 
 
 def outcome(doing: str, path: Path) -> int:
-    """The errno of doing it here and now."""
+    """Return the errno of an operation in this process; 0 for success."""
     try:
         match doing:
             case "read":

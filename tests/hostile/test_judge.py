@@ -1,4 +1,4 @@
-"""The judge itself: what it has to see, it sees."""
+"""The judge itself detects what it has to detect."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_daemon_that_dies_is_seen(tmp_path: Path) -> None:
     with judged(write(tmp_path / "s", SMALL)) as verdict:
         process = os.pidfd_open(verdict.mount.pid)
         os.kill(verdict.mount.pid, signal.SIGKILL)
-        # It ends some time after.
+        # The process ends some time after the signal.
         select.select([process], [], [])
         os.close(process)
     with pytest.raises(AssertionError, match="the daemon is dead"):

@@ -1,4 +1,4 @@
-"""Whoever can make a mount log one line can make it log any number: the log and errors.jsonl stay short, and say what they left out."""
+"""A single log line can be caused any number of times: the log and errors.jsonl stay short, and state the number of suppressed lines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ pytestmark = pytest.mark.fuse
 
 READS = 1500
 CHUNKS = 1500
-# Of each kind of line some thirty, and as many that tell of what was left out; a few kinds are at work here.
+# Some thirty lines of each kind, and as many that count suppressed ones; a few kinds occur here.
 FEW_LINES = 150
 
 
 def write_array(folder: Path, chunks: int) -> None:
-    """An array whose chunks are no zlib."""
+    """Write an array whose chunks are not zlib data."""
     folder.mkdir(parents=True)
     said = {"zarr_format": 2, "shape": [2 * chunks], "chunks": [2], "dtype": "|u1", "fill_value": 0, "order": "C", "filters": None}
     (folder / ".zarray").write_text(json.dumps(said | {"compressor": {"id": "zlib", "level": 1}}))
@@ -29,13 +29,13 @@ def write_array(folder: Path, chunks: int) -> None:
 
 
 def read_in_vain(file: Path) -> None:
-    """Open and read a file; that fails."""
+    """Open and read a file, which has to fail."""
     with pytest.raises(OSError, match="Input/output error"):
         file.read_bytes()
 
 
 def left_out(log: str, what: str) -> int:
-    """How many lines the log says that it left out, of those about ``what``."""
+    """Return the number of suppressed lines on ``what``, according to the log."""
     told = re.findall(rf"(\d+) more like this(?:, for other keys,)? suppressed in \d+ s, last: .*{what}", log)
     return sum(map(int, told))
 

@@ -1,4 +1,4 @@
-"""Logs and what a daemon leaves: who may read them, and who could have been there first."""
+"""Logs and files left by a daemon: their readers, and their safety where another user created the folder first."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_log_and_its_folders_are_for_those_who_read_logs_alone(tmp_path: Path)
     assert mode(file) == (0o600 if adm is None else 0o640)
     assert {mode(folder) for folder in (file.parent, file.parents[1], file.parents[2])} == {0o700 if adm is None else 0o750}
     assert adm is None or {each.stat().st_gid for each in (file, *file.parents[:3])} == {adm}
-    assert mode(tmp_path) == 0o700  # as it was
+    assert mode(tmp_path) == 0o700  # unchanged
 
 
 @pytest.mark.usefixtures("umask")
@@ -123,7 +123,7 @@ def test_the_logs_of_a_mount() -> None:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder of a user who has no runtime folder."""
+    """The temporary folder of a user without a runtime folder."""
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr(runtime_folder, "_shared", list)
     monkeypatch.setattr(runtime_folder.tempfile, "tempdir", str(tmp_path))
@@ -167,7 +167,7 @@ def test_words_of_the_dead_are_cleared_and_no_others(temporary: Path) -> None:
         for process in (dies, awaited):
             process.kill()
             process.wait()
-        # As of a process in a container: its number is nobody's here.
+        # As of a process in a container, whose number is not in use here.
         living = words[lives].rename(words[lives].with_name("4194303.last-words.json"))
         with exit_report.awaited(str(words[awaited])):
             exit_report.clear()

@@ -1,6 +1,6 @@
-"""What a store or a writer chooses the size of, and how much memory the daemon takes for it (docs/design/017-memory.md).
+"""Sizes chosen by a store or a writer, and the memory that the daemon needs for them (docs/design/017-memory.md).
 
-Each test does what an attacker did, or could do, asserts what comes of it (the right bytes, or an errno and its reason in
+Each test does what an attacker did, or could do, and asserts the outcome (the right bytes, or an errno and its reason in
 ``errors.jsonl``) and the peak: anonymous memory of the daemon and of its children stays below the limit and 150 MB.
 """
 
@@ -39,7 +39,7 @@ JSON2 = {"id": "json2", "encoding": "utf-8", "strict": True, "separators": [",",
 
 @contextmanager
 def watched(store: Path, tmp_path: Path, *, ends_with: int = 0) -> Iterator[Mounted]:
-    """``store`` mounted, with the default limit, or a quarter of it; the peak is asserted."""
+    """Mount ``store`` with the default memory limit, or a quarter of it, and assert the peak."""
     with mounted(store, "--memory-limit", str(LIMIT), "--cache-dir", str(tmp_path / "cache"), ends_with=ends_with) as mount:
         with sampled(mount.pid) as peak:
             yield mount
@@ -47,7 +47,7 @@ def watched(store: Path, tmp_path: Path, *, ends_with: int = 0) -> Iterator[Moun
 
 
 def some_always(names: Iterable[str], *always: str) -> list[Any]:
-    """All of them as cases, of which ``make test`` runs some."""
+    """Return all names as cases; those not in ``always`` need the full length of the tests."""
     return [pytest.param(name, id=name, marks=[] if name in always else pytest.mark.full_length) for name in names]
 
 
@@ -57,7 +57,7 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def count(place: Path, skipped: int = 0) -> tuple[int, bool]:
-    """How many bytes a file has behind those that are ``skipped``, and whether all of them are zeros."""
+    """Return the number of bytes in a file after the first ``skipped`` ones, and whether all of them are zeros."""
     nbytes, zeros = 0, True
     with place.open("rb", buffering=0) as file:
         file.seek(skipped)
@@ -145,7 +145,7 @@ def test_a_large_chunk_that_is_transposed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", some_always(["gzip", "zstd", "lz4", "blosc"], "lz4"))
 def test_a_large_chunk_that_cannot_be_compressed(tmp_path: Path, name: str) -> None:
     nbytes = LIMIT if FULL else 2 * LIMIT
-    # At the edge of the array: it is padded.
+    # A chunk at the edge of the array, with padding.
     store = v2_store(tmp_path / "s", v2([nbytes - 5], [nbytes], BOMBS[name][0]), {})
     pieces = [os.urandom(MIB) for _ in range(3)]
     with watched(store, tmp_path) as mount:
@@ -249,7 +249,7 @@ def test_elements_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_many_nodes_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path) -> None:
-    """60 KB of attributes that are a megabyte when they are parsed; and as much of what is none of the attributes."""
+    """60 KB of attributes that are a megabyte when parsed, and as much of metadata other than attributes."""
     labels = {"id": "categorize", "labels": [f"label {n:04}" for n in range(4000)], "dtype": "<U10", "astype": "<u4"}
     documents = {
         "a": {".zarray": v2([4], [4], None), ".zattrs": '{"a":[' + "{}," * 20_000 + "1]}"},
@@ -311,7 +311,7 @@ def sharded(count: int, *, location: str = "end", checksum: bool = False, inner:
 
 
 def test_sparse_shards_of_very_many_chunks(tmp_path: Path) -> None:
-    """Indexes of 1 GiB. All pairs but one say that a chunk of no bytes lies at byte 0, which decodes to nothing."""
+    """Indexes of 1 GiB. All pairs but one are an empty chunk at byte 0, which cannot be decoded."""
     store, count = tmp_path / "s", 1 << 26
     pair = struct.pack("<QQ", 0, 1)
     write(store / "end", sharded(count), {})
@@ -522,7 +522,7 @@ def test_large_values_in_a_database(tmp_path: Path) -> None:
         database.execute("CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)")
         database.execute("INSERT INTO zarr VALUES('.zgroup', ?), ('a/.zarray', ?)", (GROUP, v2([nbytes], [nbytes], None)))
     database.close()
-    # In another process: where a test has opened a store here, SQLite may have little memory in this one.
+    # In another process: after a test has opened a store, SQLite in this one may be limited to little memory.
     subprocess.run([sys.executable, "-c", LARGE_VALUES, place, str(nbytes)], check=True)
     with watched(place, tmp_path) as mount:
         assert sorted(os.listdir(mount.path / "raw")) == [".zgroup", "a", "text"]

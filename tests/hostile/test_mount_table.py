@@ -1,4 +1,4 @@
-"""The mount table has names in it that users choose: none of them speaks for another mount, or keeps others from mounting."""
+"""The mount table contains names chosen by users: none can be taken for another mount, or prevent other mounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Root mounts on a folder in somebody's home, who puts a link to another one in its place."""
+"""Root mounts on a folder in the home of another user, who replaces it by a link to another folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs, caches, last words and links of zarrfs itself, in folders where somebody else has put links."""
+"""Logs, caches, exit reports and links of zarrfs itself, in folders where another user has created links."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = needs_root
 
 @pytest.fixture
 def eve() -> Iterator[Path]:
-    """Her home. Beside it is ``root``, a folder of root's with a file that nobody else may read."""
+    """Eve's home. Beside it is ``root``, a folder of root's with a file that only root may read."""
     with home() as place:
         victim = place.parent / "root/victim"
         victim.write_bytes(b"of root\n")
@@ -107,7 +107,7 @@ def test_a_log_that_is_exchanged_for_a_link_is_not_written_through_it(eve: Path,
         assert snapshot(eve.parent / "root") == before
         assert (eve / "logs/z.1").read_text() == "a line\n"
         assert capsys.readouterr().err == "a line\n" * 2
-        # What moves it away without a trick is obeyed.
+        # A file removed without replacement is created again.
         act(EVE, 'rm "$1/logs/z.log"', eve)
         handler.emit(record)
         assert path.read_text() == "a line\n"
@@ -136,7 +136,7 @@ def test_a_log_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
 
 
 def mount_helper(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """What mount(8) runs."""
+    """Run the mount helper as mount(8) does; return its output and exit code."""
     return subprocess.run(
         [sys.executable, "-P", "-m", "zarrfs.command.mount_helper", "mount.zarrfs", *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -168,7 +168,7 @@ def test_a_cache_folder_behind_a_link_of_somebody_else(eve: Path, monkeypatch: p
     before = snapshot(eve.parent)
     with pytest.raises(PermissionError):
         cache_directory(MountConfig(store="memory:", cache_dir=str(eve / "cache/new")))
-    # Brought along from her, as by sudo -E.
+    # The environment is Eve's, as after sudo -E.
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(eve))
     assert cache_directory(MountConfig(store="memory:")) is None
@@ -176,7 +176,7 @@ def test_a_cache_folder_behind_a_link_of_somebody_else(eve: Path, monkeypatch: p
 
 
 def test_spill_files_have_no_name_that_could_be_a_link(eve: Path) -> None:
-    """In the folder of somebody else, too, who removes, links and renames whatever is there."""
+    """Even in a folder of another user, who removes, links and renames every entry."""
     act(EVE, 'mkdir "$1/cache"', eve)
     assert cache_directory(MountConfig(store="memory:", cache_dir=str(eve / "cache"))) == str(eve / "cache")
     victim = eve.parent / "root/victim"
@@ -207,7 +207,7 @@ def test_a_mount_that_spills_into_the_folder_of_somebody_else(eve: Path) -> None
     assert snapshot(eve.parent / "root") == before and os.listdir(eve / "cache") == ["zarrfs"]
 
 
-# --- what held
+# --- without a finding so far
 
 
 def test_last_words_in_a_folder_that_is_a_link_or_somebody_elses(eve: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,10 +238,10 @@ def test_last_words_are_written_and_read_through_no_link(eve: Path) -> None:
 
 
 def test_installing_replaces_links_and_writes_through_none(eve: Path) -> None:
-    """In /sbin nobody but root may write; should that be otherwise, nothing is written through what lies there."""
+    """Only root may write to /sbin; should that be otherwise, nothing is written through an existing link."""
     sbin, commands = eve / "sbin", eve.parent / "root"
     act(EVE, 'mkdir "$1"', sbin)
-    # A link that looks like one of ours, and one under the name that its successor is made under.
+    # A link similar to one of ours, and one under the temporary name of its successor.
     act(EVE, 'ln -s "$1" "$2"', eve.parent / "root/mount.zarrfs", sbin / "mount.zarrfs")
     act(EVE, 'ln -s "$1" "$2"', eve.parent / "root/victim", sbin / f".mount.zarrfs.{os.getpid()}")
     before = snapshot(eve.parent / "root")

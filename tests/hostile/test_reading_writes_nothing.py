@@ -1,4 +1,4 @@
-"""Root looks at a store of somebody else's: nothing outside of it is written to, created or given away, whatever lies beside it."""
+"""Root reads a store of another user: nothing outside of it is written, created or given away, whatever is beside it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ LOCKS = ("lock.mdb", ".lock", "LOCK", ".zarrfs")
 
 @pytest.fixture
 def eve() -> Iterator[Path]:
-    """Her home. Beside it is ``root``, a folder of root's with a file that nobody else may read."""
+    """Eve's home. Beside it is ``root``, a folder of root's with a file that only root may read."""
     with home() as place:
         victim = place.parent / "root/victim"
         victim.write_bytes(b"of root\n" * 100)
@@ -76,7 +76,7 @@ def eve() -> Iterator[Path]:
 
 
 def link(target: Path, at: Path, kind: str) -> None:
-    """What an attacker puts at ``at``. She could make hard links herself where fs.protected_hardlinks is 0."""
+    """Create an attacker's link at ``at``. She could create hard links herself where fs.protected_hardlinks is 0."""
     if not os.path.lexists(at):
         match kind:
             case "symbolic":
@@ -91,7 +91,7 @@ def link(target: Path, at: Path, kind: str) -> None:
 
 
 def prepared(eve: Path, kind: str, how: str) -> Path:
-    """A store of Eve's, with links under all names that a program might open beside it."""
+    """Return a store of Eve's, with links under all names that a program might open beside it."""
     store = KINDS[kind](eve, VALUES)
     victim = eve.parent / "root/victim"
     for suffix in SUFFIXES:
@@ -117,7 +117,7 @@ def test_info_and_check_change_nothing(kind: str, how: str, eve: Path) -> None:
     store = prepared(eve, kind, how)
     config = MountConfig(store=str(store))
     before = snapshot(eve.parent)
-    # Refused is what the library cannot be kept from.
+    # Refused where the library would follow the link in any case.
     with pytest.raises(StoreAccessDenied, match="is a link") if kind.startswith("sqlite") else nullcontext():
         trio.run(describe, config, "/")
     with pytest.raises(StoreAccessDenied, match="is a link") if kind.startswith("sqlite") else nullcontext():
@@ -191,7 +191,7 @@ def test_an_lmdb_is_locked_by_plain_files_of_ours_alone(what: str, tmp_path: Pat
 
 
 def test_files_that_are_exchanged_while_they_are_opened(eve: Path) -> None:
-    """The attacker puts the link there when everything has been looked at."""
+    """The attacker creates the link after all checks."""
     victim = eve.parent / "root/victim"
     store = archives.lmdb(eve, VALUES)
     database = in_wal_mode(eve, VALUES)
@@ -218,7 +218,7 @@ def test_files_that_are_exchanged_while_they_are_opened(eve: Path) -> None:
                 except StoreAccessDenied as error:
                     refused = str(error)
                     assert "not opened" in refused or "changes in" in refused
-    # To rename one of its names is a change of the file, and hers.
+    # Renaming one of its names changes the file's ctime; that change is Eve's.
     assert {path: (*found[:7], found[8]) for path, found in snapshot(victim.parent).items()} == before
 
 
@@ -232,7 +232,7 @@ def test_a_database_that_others_may_exchange_is_read_and_its_changes_are_seen(ev
                 writer.execute("UPDATE zarr SET v = ?", (value,))
             found = database.read(b"k", [ByteRange()])
             assert found is not None and found[1] == [value]
-        # By then it is in WAL mode, and has changes that only a file beside it holds.
+        # The database is now in WAL mode, and a file beside it holds its changes.
         with closing(sqlite3.connect(path, isolation_level=None)) as writer:
             writer.execute("PRAGMA journal_mode = WAL")
             writer.execute("UPDATE zarr SET v = 'in the log'")
@@ -257,10 +257,10 @@ def test_a_database_with_a_writer_is_waited_for(eve: Path, monkeypatch: pytest.M
 
 
 def test_a_device_under_the_name_of_an_archive_is_not_opened(eve: Path) -> None:
-    """Opening one has effects: this one has none, and says who has opened it."""
+    """Opening a device has effects: this pipe stands for one, and reports that it was opened."""
     device = eve / "x.zip"
     os.mkfifo(device)
-    # A reader of a pipe can be opened for writing only where somebody has opened it.
+    # A pipe can be opened for writing only after it was opened for reading.
     watch = subprocess.Popen(
         [sys.executable, "-c", "import os, sys; os.open(sys.argv[1], os.O_WRONLY); print('opened')", str(device)],
         stdout=subprocess.PIPE,
@@ -284,7 +284,7 @@ def test_a_device_under_the_name_of_an_archive_is_not_opened(eve: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["zip", "sqlite"])
 def test_a_lease_on_an_archive_does_not_keep_root(kind: str, eve: Path) -> None:
-    """Whoever opens a file with a lease on it waits for its owner, up to 45 s each time."""
+    """Opening a file with a lease on it waits for the lease holder, up to 45 s each time."""
     store = KINDS[kind](eve, VALUES)
     os.chown(store, EVE, EVE)
 

@@ -1,4 +1,4 @@
-"""docs/SECURITY.md: its commands do what it says of them, its unit is one, its links lead somewhere."""
+"""docs/SECURITY.md: its commands have the described effects, its unit is valid, its links lead to existing targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.fuse
 PAGE = ROOT / "docs/SECURITY.md"
 HERE = Path(__file__).parent
 
-# What would give the service a mount namespace of its own, or keep fusermount3 from mounting (systemd/README.md, "Sandboxing").
+# Settings that give the service a mount namespace of its own, or prevent fusermount3 from mounting (systemd/README.md, "Sandboxing").
 HINDERING = ("Private", "Protect", "ReadOnly", "ReadWrite", "Inaccessible", "NoNewPrivileges", "DynamicUser", "SystemCallFilter")
 
 

@@ -1,4 +1,4 @@
-"""A user whose store root has mounted gets no rights by what the daemon writes: no set-id program, no file or folder of root's."""
+"""A user whose store root has mounted gains no rights by files that the daemon writes: no set-id program, no file or folder of root's."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def store() -> Iterator[Path]:
 
 @contextmanager
 def shared(store: Path, options: str) -> Iterator[Mounted]:
-    """A mount by root, to which others come as far as its modes let them."""
+    """Mount as root; other users have access as far as the modes permit."""
     with mounted(store, "-o", f"allow_other,{options}") as mount:
         mount.path.parent.chmod(0o755)
         yield mount
 
 
 def shown(path: Path) -> tuple[str, int, int]:
-    """Mode, owner and group."""
+    """Return mode, owner and group."""
     status = path.lstat()
     return oct(stat.S_IMODE(status.st_mode)), status.st_uid, status.st_gid
 
@@ -81,12 +81,12 @@ def test_files_and_folders_belong_to_the_owner_of_the_mount(options: str, owner:
         assert [shown(path)[0] for path in names] == ["0o644", "0o755", "0o755", "0o644"]
     assert {shown(path)[1:] for path in store.rglob("*")} == {owner}
     if owner[0] == EVE:
-        # What the daemon of root has made, the user can change and remove without it.
+        # The user can change and remove everything that root's daemon created, without the daemon.
         act(EVE, 'echo more >> "$1/a/b/c" && touch "$1/a/b/new" && rm -r "$1/a" "$1/k"', store)
 
 
 def test_what_only_the_owner_may_read_is_for_nobody_else_at_any_time(store: Path) -> None:
-    """Neither while it is written, under the name that it has then, nor afterwards."""
+    """Neither under its temporary name while it is written, nor afterwards."""
     act(EVE, 'echo old > "$1/k" && chmod 600 "$1/k"', store)
 
     def read() -> str | None:
@@ -128,7 +128,7 @@ def test_a_folder_whose_files_belong_to_its_group_goes_on(store: Path) -> None:
 
 
 def test_a_folder_that_is_put_in_the_place_of_a_new_one_is_not_given_away(store: Path) -> None:
-    """Root's own folder in the store of somebody else stays root's, however often it is exchanged for one that is being made."""
+    """Root's own folder in another user's store stays root's, however often it is exchanged for a folder that is being created."""
     (store / "of-root").mkdir(mode=0o700)
     fd = os.open(store / "of-root", os.O_RDONLY)
     inode = os.fstat(fd).st_ino

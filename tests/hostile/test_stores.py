@@ -1,8 +1,8 @@
-"""Stores made to take time and memory: whatever is asked of them, others are served, memory is bounded, and the mount ends when told.
+"""Stores designed to take time and memory: under any requests, others are served, memory is bounded, and the mount ends on request.
 
-Two bounds, for all of them. A daemon holds no more than its ``--memory-limit`` and `BEYOND_LIMIT`, all its processes together; nobody
-else waits longer than `LONGEST_WAIT_S` for an answer that needs nothing of the store. A wait is measured from outside, on a machine that
-has other things to do: the best of `TRIES` counts. (Other modules measure single faults from inside.)
+Two bounds hold for all of them. A daemon holds no more than its ``--memory-limit`` and `BEYOND_LIMIT`, all its processes together; no
+other user waits longer than `LONGEST_WAIT_S` for an answer that needs no store. A wait is measured from outside, on a machine with
+other load: the best of `TRIES` counts. (Other modules measure single faults from inside.)
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from zarrfs.options.config import MountConfig
 pytestmark = [pytest.mark.fuse, pytest.mark.timeout(240)]
 
 BEYOND_LIMIT = 150 * 10**6
-"""What Python, the libraries and everything whose size no store chooses may have."""
+"""Allowance for Python, the libraries and everything whose size no store chooses."""
 
 PEAK = MountConfig(store="").memory_limit + BEYOND_LIMIT
 
 LONGEST_WAIT_S = 0.25 if os.environ.get("ZARRFS_QUIET") == "1" else 1.5
-"""On a machine that does nothing else: five steps of the event loop, each as long as one may be (50 ms). Beside other tests the daemon,
-its threads and whoever asks wait for a processor; the steps themselves are measured in ``test_event_loop.py``."""
+"""On an idle machine: five steps of the event loop, each as long as permitted (50 ms). Beside other tests the daemon, its threads and
+the watcher wait for a processor; the steps themselves are measured in ``test_event_loop.py``."""
 
 TRIES = 3
 
@@ -38,7 +38,7 @@ REFUSAL_S = 10.0
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Emptied at once: some stores are of 10^5 files, or too deep for whoever empties the others."""
+    """A folder that is emptied at once: some stores are of 10^5 files, or too deep for pytest to remove."""
     folder = tmp_path / "stores"
     folder.mkdir()
     yield folder

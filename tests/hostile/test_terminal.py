@@ -1,4 +1,4 @@
-"""A terminal in the wrong hands: what root runs in the name of who made a mount is theirs to trace, and has nothing of root's."""
+"""A hostile terminal: a program that root runs as the owner of a mount can be traced by that owner, and has nothing of root's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ status = pty.spawn(sys.argv[1:])
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 
-# What a hostile owner does in the process: type a line into whatever terminal can be reached.
+# A hostile owner's actions in the process: type a line into every terminal that can be reached.
 TYPES_A_COMMAND = """
 import fcntl, os, sys, termios
 def typed(descriptor):
@@ -48,7 +48,7 @@ for descriptor in range(1024):
 print("session", os.getsid(0) == os.getpid(), sorted(os.environ))
 """
 
-# On a terminal of its own, which is standard input, output and error, and which the owner may open: they have called su in it.
+# On a terminal of its own, which is standard input, output and error, and which the owner may open, as after su in it.
 ASKS = f"""
 import os, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Root's umount of a stranger's mount: whatever that tells, it neither fails nor waits without end, and says what it did."""
+"""Root's umount of another user's mount: whatever that mount answers, it neither fails nor waits without end, and reports its actions."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_strangers_words_are_shown_on_one_line_without_control_sequences() -> 
 
 
 def test_no_process_counts_but_the_daemon() -> None:
-    """Of other processes of the same user none has the mount's connection open."""
+    """No other process of the same user has the mount's connection open."""
     mine = Mount("/m", "fuse.zarrfs", "0:999999", Owner(os.geteuid(), os.getegid()))
     with subprocess.Popen(["sleep", "100"]) as other:
         assert not daemons._serves(other.pid, mine, float("inf"))
@@ -111,7 +111,7 @@ strange() {{  # PLAN; returns when it is mounted, and its process is $daemon
 
 
 def umounted(plan: dict[str, object], more: str = "", umount: str = "zarrfs umount") -> list[str]:
-    """What root is told who unmounts the mount of ``plan``; at last whether it is still mounted."""
+    """Return what root's umount of the mount of ``plan`` prints, and finally whether it is still mounted."""
     said = run_as_users(f"""{STRANGE}
     plan=$(cat <<'END'
 {json.dumps(plan)}
@@ -196,7 +196,7 @@ def test_a_daemon_that_does_not_end_is_waited_for_for_some_time() -> None:
         ": unmounted, but its daemon (pid " in last and "has made no progress for 1 s: 3 files, 12.0 MiB left; `tail --pid=" in last
     )
     assert "-f /dev/null` waits for its end, `kill -9 " in last
-    assert code == "code 0"  # of the script
+    assert code == "code 0"  # exit code of the script
 
 
 @pytest.mark.full_length
@@ -212,7 +212,7 @@ def test_words_that_cannot_be_read_to_an_end_are_none() -> None:
 @pytest.mark.full_length
 @pytest.mark.fuse
 def test_pages_that_a_daemon_never_takes_do_not_hold_root() -> None:
-    """Whoever writes them waits in the kernel, beyond SIGKILL."""
+    """A process that writes them waits in the kernel, beyond SIGKILL."""
     writes = (
         "import mmap, os, sys; mapped = mmap.mmap(os.open(sys.argv[1], os.O_RDWR), 4096); mapped[:1] = b'x'; print(1, flush=True)"
     )
@@ -233,7 +233,7 @@ def test_a_mount_that_does_not_answer_is_detached_if_not_unmounted(hangs: str) -
     waits = "A/m: in use, at least by programs that wait for its daemon, which does not answer: end them, or use --lazy"
     unmounted = "A/m: unmounted, but its daemon did not answer: its unstored data is lost if it is killed"
     said = [line.split("; `echo 1 > /sys/fs/fuse/connections/")[0] for line in said]
-    # What waits for a page can be ended.
+    # A process that waits for a page can be ended.
     nothing = "A/m: not mounted (see: findmnt -t fuse.zarrfs)"
     assert said == ([unmounted, "code 1", nothing, "code 5"] if hangs == "read" else [waits, "code 1", unmounted, "code 0"])
 
@@ -241,7 +241,7 @@ def test_a_mount_that_does_not_answer_is_detached_if_not_unmounted(hangs: str) -
 @pytest.mark.fuse
 @pytest.mark.parametrize("options", ["", "--lazy"])
 def test_root_unmounts_no_other_mount_that_the_way_leads_to_meanwhile(options: str) -> None:
-    """Who owns a folder on the way to their mount puts a link to one of root's in its place while root asks the mount."""
+    """The owner of a folder on the path to their mount replaces it by a link to one of root's while root's umount asks the mount."""
     plan = json.dumps({"config": "{}", "swaps": ["HOME/way", "HOME/../roots"]})
     said = run_as_users(f"""{STRANGE}
     mkdir -p "$W/roots/m" && mount -t tmpfs of-root "$W/roots/m"

@@ -1,7 +1,7 @@
-"""One hostile name, in every place where a store or another user can put one, and everything that zarrfs says of it.
+"""One hostile name, in every position that a store or another user controls, and every output of zarrfs that contains it.
 
-Nothing that is printed, logged, or shown as text holds a control character, a byte that is no text, or what reorders or hides others.
-What is data stays as it is: names of files in the mount, and the values in JSON.
+Nothing that is printed, logged, or shown as text contains a control character, an invalid byte, or a character that reorders or hides
+others. Data is unchanged: names of files in the mount, and the values in JSON.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from zarrfs.reports import progress
 HOSTILE = (
     "\x1b]0;pwned\x07\x1b[2J\x9b31m\udc9b\x7f\u202e\u2066\u2069\u200e\u061c\u200b\ufeff\u2028\x85\r\n[bold red]x[.red]\U000e0041"
 )
-# As far as a name of 255 bytes goes.
+# Short enough for a name of 255 bytes.
 NAME = f"n{HOSTILE}"
-# JSON has no bytes.
+# JSON cannot represent bytes.
 WORD = HOSTILE.replace("\udc9b", "\udc9b\ud800")
 _CLONE_NEWNS = 0x20000
 UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def assert_clean(said: bytes, where: str) -> str:
-    """``said`` as text, which has to be text, and to be seen as what it is."""
+    """Return ``said`` as text; it has to be valid, with every character visible as what it is."""
     text = said.decode("utf-8")
     odd = sorted({hex(ord(character)) for character in text if unicodedata.category(character) in UNSEEN and character != "\n"})
     assert not odd, f"{where} shows {odd}: {text!r}"
@@ -50,7 +50,7 @@ def assert_clean(said: bytes, where: str) -> str:
 
 
 def zarrfs(*arguments: str | Path, module: str = "zarrfs", **env: str) -> tuple[int, str]:
-    """Run a command; its exit code, and what it printed, which has to be clean."""
+    """Run a command; return its exit code and its output, which has to be clean."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)} | env
     command = [sys.executable, "-P", "-m", module, *map(str, arguments)]
     if forge.in_use and module == "zarrfs" and not env:
@@ -64,13 +64,13 @@ def zarrfs(*arguments: str | Path, module: str = "zarrfs", **env: str) -> tuple[
 
 
 def array(**changes: Any) -> str:
-    """A ``.zarray``."""
+    """Return a ``.zarray``."""
     said = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "|u1", "fill_value": 0, "order": "C"}
     return json.dumps(said | {"compressor": None, "filters": None} | changes)
 
 
 def documents() -> Iterator[tuple[str, str]]:
-    """Documents whose every word is hostile, as places and texts."""
+    """Yield documents whose every string is hostile, as paths and texts."""
     for n, changes in enumerate(
         (
             {"dtype": WORD},
@@ -227,7 +227,7 @@ def test_what_a_mount_says_from_beginning_to_end(store: Path, tmp_path: Path) ->
         with killed_at_last(pid, path):
             for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n"):
                 if b" fuse.zarrfs " in line and b"pwned" in line:
-                    # Where it lies is the kernel's to say.
+                    # The kernel chooses the form of the mountpoint.
                     assert_clean(line.rpartition(b" - ")[2], "the source in the list of mounts")
             read_everything(path)
             assert_clean((path / "README.txt").read_bytes(), "README.txt")
@@ -314,7 +314,7 @@ def test_a_progress_bar_shows_no_sequence_of_a_name() -> None:
 
 @contextlib.contextmanager
 def hostile_mountpoint() -> Iterator[Path]:
-    """In a mount namespace of this test's own: other programs on the machine may not be able to read such a list of mounts."""
+    """Yield it in a mount namespace of this test: other programs may be unable to read a mount table with such a name."""
     if os.geteuid() != 0:
         pytest.skip("needs root, for a mount namespace")
     libc = ctypes.CDLL(None, use_errno=True)
@@ -330,7 +330,7 @@ def hostile_mountpoint() -> Iterator[Path]:
 
 
 def read_everything(path: Path) -> None:
-    """Read every file, and look at what is text of ours."""
+    """Read every file, and check texts of zarrfs itself."""
     seen = 0
     for root, _, names in os.walk(path):
         for name in names:
@@ -343,7 +343,7 @@ def read_everything(path: Path) -> None:
 
 
 def refused_writes(path: Path) -> None:
-    """What is refused is told with its name, and with what is wrong about it."""
+    """Attempt writes that are refused, so that the name and the reason are logged."""
     for place, data in (
         (f"chunks/arrays/{NAME}/0", b"x"),
         (f"chunks/arrays/{NAME}/.zattrs", WORD.encode("utf-8", "surrogatepass")),
