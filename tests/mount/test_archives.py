@@ -1,4 +1,4 @@
-"""Archives that other software wrote, through the kernel and by the command line."""
+"""Archives written by other software, through the kernel and on the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALL = [
 
 
 def below(folder: Path) -> dict[str, bytes]:
-    """Every file and its content, by its path."""
+    """Return the content of every file, by its path."""
     return {
         os.path.relpath(os.path.join(root, name), folder): Path(root, name).read_bytes()
         for root, _, names in os.walk(folder)
@@ -36,7 +36,7 @@ def below(folder: Path) -> dict[str, bytes]:
 
 
 def digests(path: Path) -> dict[str, str]:
-    """The files that an archive consists of, and what is beside them."""
+    """Return a digest of each file of an archive, and of the files beside it."""
     return {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in path.parent.rglob("*") if each.is_file()}
 
 
@@ -129,7 +129,7 @@ def test_an_archive_that_is_replaced_under_a_mount_gives_errors(tmp_path: Path) 
 
 @pytest.mark.full_length
 def test_a_database_in_wal_mode_where_nothing_can_be_written(tmp_path: Path) -> None:
-    """A mount of a folder is a file system that cannot be written to, whoever asks."""
+    """A read-only mount of the folder is a file system that not even root can write to."""
     import sqlite3
 
     folder = tmp_path / "folder"

@@ -1,4 +1,4 @@
-"""Nodes where an array is: a group at the same path, nodes below it; and what a full disk leaves."""
+"""Nodes at the path of an array: a group at the same path, nodes below it; and the remains after a full disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ELEMENTS = np.arange(6, dtype="<i4").reshape(2, 3)
 
 @pytest.fixture(params=["v3_2022", "v3_2019"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """``/g`` is an array and a group, which holds the array ``/g/b``; the array alone counts."""
+    """``/g`` is an array and a group, which holds the array ``/g/b``; only the array counts."""
     store = tmp_path / "store"
     store.mkdir()
     with mounted(store, "--new-dialect", request.param, "--new-chunks", "2x2") as mount:

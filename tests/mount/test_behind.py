@@ -1,4 +1,4 @@
-"""Changes behind the mount: told by the kernel where the store is a folder and may be watched, else seen after ``--metadata-ttl``."""
+"""External changes: by inotify where the store is a folder that may be watched, otherwise visible after ``--metadata-ttl``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.tree_suite import refused
 pytestmark = pytest.mark.fuse
 
 PATIENCE = 30
-# Far longer than any test: what is seen was told.
+# Far longer than any test: visible changes come from notifications.
 LONG = ("--metadata-ttl", "3600")
 
 
 def until(seen: Callable[[], object]) -> None:
-    """Return once ``seen()`` is so; errors of a file that changes just now count as no."""
+    """Wait until ``seen()`` is true; errors of a file that is just being changed count as false."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         with contextlib.suppress(OSError, AssertionError):
@@ -39,8 +39,8 @@ def until(seen: Callable[[], object]) -> None:
 
 
 def settled(mount: Mounted) -> None:
-    """Return once the mount knows what was done behind it by now: news comes in order, and a size that the kernel remembers is another
-    one only when it was told."""
+    """Wait until the mount has processed all external changes so far: they arrive in order, and the kernel's size of a file changes only
+    with a notification."""
     path, shown = mount.store / "marker", mount.path / "raw/marker"
     path.write_bytes(b"1")
     until(lambda: shown.stat().st_size == 1)
@@ -67,7 +67,7 @@ def mount(store: Path, tmp_path: Path) -> Iterator[Mounted]:
 
 
 def replace(path: Path, value: bytes) -> None:
-    """As most programs replace a file."""
+    """Replace a file as most programs do."""
     path.with_name("new").write_bytes(value)
     path.with_name("new").rename(path)
 
@@ -93,7 +93,7 @@ def test_a_value_replaced_behind_the_mount_is_seen_at_once_and_is_another_file(
 
 def test_a_value_that_nobody_reads_is_another_file_too(mount: Mounted) -> None:
     path = mount.path / "raw/k"
-    # The kernel cannot forget what a program holds on to.
+    # The kernel cannot forget an inode that a program holds.
     held = os.open(path, os.O_PATH)
     try:
         replace(mount.store / "k", b"new value")
@@ -142,7 +142,7 @@ def test_a_folder_renamed_behind_the_mount(mount: Mounted) -> None:
     assert (mount.path / "raw/d/e/k").read_bytes() == b"old"
     (mount.store / "d").rename(mount.store / "f")
     until(lambda: not (mount.path / "raw/d/e/k").exists())
-    # Another one of the same size and time comes in its place.
+    # A new file of the same size and time replaces it.
     times = os.stat(mount.store / "f/e/k")
     write(mount.store, {"g/e/k": b"new"})
     os.utime(mount.store / "g/e/k", ns=(times.st_mtime_ns, times.st_mtime_ns))
@@ -200,7 +200,7 @@ def test_nodes_made_and_removed_behind_the_mount(mount: Mounted) -> None:
 
 
 def test_what_is_written_through_the_mount_is_nobody_elses_change(mount: Mounted) -> None:
-    """Open files go on, numbers stay, and nothing decoded is dropped."""
+    """Open files stay valid, inode numbers stay, and no decoded chunk is dropped."""
     path = mount.path / "raw/k"
     number = path.stat().st_ino
     with open(path, "r+b", buffering=0) as file:
@@ -215,7 +215,7 @@ def test_what_is_written_through_the_mount_is_nobody_elses_change(mount: Mounted
     decoded = mount.stats()["chunks_decoded"]
     (mount.path / "raw/a/notes").write_bytes(b"x")
     (mount.path / "raw/a/notes").unlink()
-    # The changes are told in order: when this one is seen the others were.
+    # Notifications arrive in order: after this one, all earlier ones have arrived.
     (mount.store / "seen").write_bytes(b"x")
     until((mount.path / "raw/seen").exists)
     replace(mount.store / "seen", b"yes")
@@ -235,7 +235,7 @@ def test_the_kernel_does_not_ask_again_for_what_would_be_told(store: Path, tmp_p
 
 
 def burst(mount: Mounted, folder: Path) -> None:
-    """More changes than the kernel's queue holds, while the daemon does not read it."""
+    """Cause more changes than the kernel's queue holds, while the daemon does not read it."""
     os.kill(mount.pid, signal.SIGSTOP)
     try:
         for number in range(int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) // 3 + 100):
@@ -252,7 +252,7 @@ def test_a_burst_that_overflows_the_queue(mount: Mounted) -> None:
     with open(mount.path / "raw/k", "rb", buffering=0) as changed, open(mount.path / "raw/a/0.1", "rb", buffering=0) as unchanged:
         assert changed.read(3) == b"old"
         burst(mount, mount.store / "burst")
-        # Whether these are told or lost nobody knows.
+        # Notifications of these changes may arrive or may be lost.
         times = os.stat(mount.store / "d/e/k")
         (mount.store / "d/e/k").write_bytes(b"new")
         os.utime(mount.store / "d/e/k", ns=(times.st_mtime_ns, times.st_mtime_ns))
@@ -282,7 +282,7 @@ def test_the_stores_own_folder_is_removed(store: Path, tmp_path: Path) -> None:
         until(lambda: not (mount.path / "raw/d").exists() and not (mount.path / "chunks/a").exists())
 
 
-# --- without ----------------------------------------------------------------------------------------------------------------
+# --- without inotify ------------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_watch_changes_are_seen_after_the_time_to_live(store: Path, tmp_path: Path) -> None:
@@ -308,11 +308,11 @@ def test_without_a_watch_changes_are_seen_after_the_time_to_live(store: Path, tm
             assert paths[0].stat().st_ino != before[0]
 
 
-# --- whatever happens -------------------------------------------------------------------------------------------------------
+# --- random changes ---------------------------------------------------------------------------------------------------------
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Names and contents below a folder; None for folders. Each is looked at by its name too."""
+    """Return names and contents below a folder; None for folders. Each name is also looked up."""
     found: dict[str, bytes | None] = {}
     for above, folders, files in os.walk(folder):
         here = Path(above)
@@ -327,7 +327,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_done_behind_the_mount_the_mount_shows_the_folder(tmp_path: Path, seed: int) -> None:
-    """Random operations on the store's folder and, between them, some through the mount; names that were seen and are gone included."""
+    """Random operations on the store's folder and, in between, through the mount, including names that were looked up and are gone."""
     chance = random.Random(seed)
     store = tmp_path / "store"
     store.mkdir()
@@ -343,7 +343,7 @@ def test_whatever_is_done_behind_the_mount_the_mount_shows_the_folder(tmp_path: 
             expected = tree(store)
             seen |= expected.keys()
             for name in seen - expected.keys():
-                # The notice of a name may come after that of its folder.
+                # The notification of a name may arrive after that of its folder.
                 until(lambda name=name: not os.path.lexists(raw / name))  # type: ignore[misc]
             for name, value in expected.items():
                 assert (raw / name).stat().st_size == len(value) if value is not None else (raw / name).is_dir()

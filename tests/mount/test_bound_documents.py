@@ -1,5 +1,5 @@
-"""Documents, and what views keep by name, are those of the node they were opened on: renames through any view carry them along, and what
-is erased or replaced takes them with it. Who stands in the folder of a node stays in it."""
+"""Documents, and names that views keep, belong to the node they were opened on: they follow renames through any view, and vanish when
+the node is erased or replaced. A working directory in the folder of a node stays valid."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def attributes(store: Path) -> dict[str, Any]:
-    """Of all nodes but the root, as other programs find them."""
+    """Return an attribute of all nodes but the root, as other programs read it."""
     found = {str(each.parent.relative_to(store)): json.loads(each.read_text()) for each in store.rglob("*/zarr.json")}
     return {path: document.get("attributes", {}).get("of") for path, document in found.items()}
 
@@ -65,7 +65,7 @@ def opened(path: Path, flags: int = os.O_RDWR) -> Iterator[int]:
 
 
 def edit(fd: int) -> None:
-    """Change what a document says of the attributes."""
+    """Change the attributes in an open document."""
     text = os.pread(fd, 1 << 20, 0)
     document = json.loads(text)
     document = document | {"attributes": EDITED} if "zarr_format" in document else EDITED
@@ -111,9 +111,9 @@ GROUP_ENDS: dict[str, Callable[[Mounted], None]] = {
 
 
 def make_anew(mount: Mounted, path: str, *, array: bool) -> None:
-    """Another node where one was, if there is none."""
+    """Create a new node at the path of an old one, unless another program has done so already."""
     while not (mount.store / path).exists() and (mount.path / "zarr3" / path).exists():
-        # Another program's change is told in its own time.
+        # External changes become visible after a while.
         pass
     if not (mount.store / path).exists():
         if array:
@@ -137,7 +137,7 @@ def test_a_document_of_an_array_goes_with_it(store: Path, document: str, view: s
                 edit(file)
             os.close(os.dup(file))
             os.fsync(file)
-            # Who looks it up has the same file under the new name.
+            # A lookup finds the same file under the new name.
             assert b"edited" in (mount.path / document.format("b")).read_bytes()
             assert b"new" in (mount.path / document.format("a")).read_bytes()
     assert attributes(store) == {"a": "new", "b": "edited", "g": "g", "g/inner": "inner", "g/x": "x"}
@@ -184,7 +184,7 @@ def test_a_document_of_an_array_that_is_gone_is_stored_nowhere(store: Path, docu
                 os.fsync(file)
 
             own = document.startswith(how + "/")
-            # Who has a file open that was unlinked itself keeps what it has, and publishes nothing.
+            # A handle on a file that was unlinked itself keeps its content, and publishes nothing.
             assert own or errno_of(write_and_close) == errno.ESTALE
         assert attributes(store) == expected
         assert b"edited" not in b"".join(each.read_bytes() for each in mount.path.glob(document.format("*")))
@@ -320,7 +320,7 @@ def test_who_stands_in_the_folder_of_a_group_that_is_gone_is_in_no_other(store: 
 
 @pytest.mark.parametrize("view", ARRAY_RENAMES)
 def test_readers_of_the_renamed_array_and_of_the_next_one_see_their_own(store: Path, view: str) -> None:
-    """They have two files, whose pages the kernel keeps apart."""
+    """The two files are separate inodes, each with pages of its own in the kernel."""
     with mounted(store) as mount:
         with opened(mount.path / "npy/a.npy", os.O_RDONLY) as old, opened(mount.path / "chunks/a/0", os.O_RDONLY) as chunk:
             os.pread(old, 64, 0)

@@ -1,7 +1,7 @@
-"""An open file is that of the node it was opened on, wherever that goes; of a node that is gone nothing is read and nothing is stored.
+"""An open file belongs to the node it was opened on, wherever that moves; once the node is erased, nothing is read or stored.
 
-The cells of SEMANTICS.md, "What an open file is bound to": who has what open (a whole array, a chunk, a folder, what waits for its shard)
-while the array is renamed, erased, replaced or resized, in each view and by another program.
+The cells of SEMANTICS.md, "What an open file is bound to": each kind of open file (a whole array, a chunk, a folder, a chunk queued for
+its shard), while the array is renamed, erased, replaced or resized, in each view and by another program.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def is_sharded(store: Path) -> bool:
 
 
 def arrays(store: Path) -> dict[str, list[int]]:
-    """What other programs find."""
+    """Return all arrays as other programs read them."""
     found = (place.parent for place in store.rglob("zarr.json") if json.loads(place.read_text())["node_type"] == "array")
     return {str(place.relative_to(store)): zarr.open_array(str(place), mode="r")[:].tolist() for place in found}
 
@@ -113,7 +113,7 @@ ERASURES = {
 
 @pytest.mark.parametrize("view", RENAMES)
 def test_renamed_through_this_mount(store: Path, view: str) -> None:
-    """Readers go on; what was staged lands in the renamed array, and nothing at the old place."""
+    """Readers continue; staged data is stored in the renamed array, and nothing at the old path."""
     with mounted(store) as mount:
         with opened(mount.path / "npy/a.npy", os.O_RDONLY) as reader, opened(mount.path / "npy/a.npy") as writer:
             os.pread(reader, HEADER, 0)
@@ -141,7 +141,7 @@ def test_a_chunk_is_written_again_and_again_while_its_array_is_renamed(store: Pa
 
 @pytest.mark.parametrize("view", ERASURES)
 def test_erased(store: Path, view: str) -> None:
-    """No fill values for who reads; nothing comes back by who writes."""
+    """Readers get no fill values; no write creates the array again."""
     with mounted(store, ends_with=None) as mount:
         with opened(mount.path / "npy/a.npy", os.O_RDONLY) as reader, opened(mount.path / "npy/a.npy") as writer:
             os.pread(reader, HEADER, 0)
@@ -149,7 +149,7 @@ def test_erased(store: Path, view: str) -> None:
             ERASURES[view](mount)
             assert errno_of(lambda: os.pread(reader, 16, HEADER + 16)) == errno.ESTALE
             if view != "npy":
-                # The file itself lost its name: it keeps what it has, and publishes nothing.
+                # This file itself was unlinked: it keeps its content, and publishes nothing.
                 assert errno_of(lambda: os.fsync(writer)) == errno.ESTALE
         assert keys(store) == {"zarr.json"}
         mount.umount()
@@ -199,7 +199,7 @@ def test_replaced_by_an_array_of_another_type(store: Path, how: str) -> None:
 
 @pytest.mark.parametrize("options", [(), ("--no-watch", "--metadata-ttl", "0")], ids=["watch", "no-watch"])
 def test_attributes_are_edited_in_place_by_another_program(store: Path, options: tuple[str, ...]) -> None:
-    """Between truncating and writing the document is no document: the array is in doubt, and not gone."""
+    """Between truncating and writing there is no document: the array is undecided, not erased."""
     with mounted(store, *options) as mount:
         with opened(mount.path / "npy/a.npy") as writer:
             os.pwrite(writer, FOUR, HEADER)
@@ -242,7 +242,7 @@ def test_who_stands_in_the_folder_of_an_array_stays_in_it(store: Path, view: str
 
 @pytest.mark.parametrize("how", ["chunks", "behind"])
 def test_resized(store: Path, how: str) -> None:
-    """Who writes at the offsets of the old layout is refused; a chunk that is in both goes on."""
+    """Writes at offsets of the old layout are refused; a chunk in both layouts stays usable."""
 
     def resize(mount: Mounted) -> None:
         if how == "behind":
@@ -345,7 +345,7 @@ def test_who_replaces_an_array_goes_on_with_the_new_one(store: Path) -> None:
                 os.pwrite(writer, new[3, 3].tobytes(), HEADER + 8)
                 os.fsync(writer)
             assert np.load(place)[0].tolist() == [0, 18, 2, 3, 4]
-            # A new opener is not held up by the one that has the old chunk open.
+            # A new open file is not delayed by the one on the old chunk.
             name = next(each for each in sorted(os.listdir(mount.path / "chunks/a")) if each[0].isdigit())
             assert (mount.path / "chunks/a" / name).read_bytes()
             assert os.fstat(chunk).st_nlink >= 0
@@ -431,7 +431,7 @@ STREAMED = np.arange(1, (2 << 20) + 1, dtype="<i4").reshape(2048, 1024)
 
 @contextmanager
 def streaming(tmp_path: Path) -> Iterator[tuple[Mounted, Path, int, bytes]]:
-    """Half of a new ``npy/g/b.npy`` is written, and chunks of it are in the store already."""
+    """Yield a mount while half of a new ``npy/g/b.npy`` is written; some of its chunks are in the store already."""
     store = tmp_path / "store"
     zarr.create_group(str(store), zarr_format=3).create_group("g")
     data = npy(STREAMED)
@@ -501,7 +501,7 @@ def test_a_folder_that_has_the_name_of_an_open_file_is_another_inode(store: Path
         number = os.fstat(file).st_ino
         os.pwrite(file, FOUR, HEADER)
         (mount.path / "chunks/a.npy").mkdir()
-        # MKDIR holds a lock of the kernel and cannot wait until it has forgotten names elsewhere.
+        # MKDIR holds a lock of the kernel and cannot wait until names elsewhere are invalidated.
         deadline = time.monotonic() + 30
         while path.is_file() and time.monotonic() < deadline:
             pass
@@ -516,7 +516,7 @@ def test_a_folder_that_has_the_name_of_an_open_file_is_another_inode(store: Path
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR], ids=["read", "write"])
 @pytest.mark.parametrize("view", ["npy/a.npy", "chunks/a/0", "zarr3/a/c/0", "chunks/a/.zarray"])
 def test_an_array_in_the_place_of_one_that_is_open_is_another_inode(store: Path, view: str, flags: int) -> None:
-    """The kernel keeps pages by inode: those of one array would be shown to who has the other open. It knows the name for a while."""
+    """The kernel keeps pages by inode, and the name for a while: pages of one array must not be shown to holders of the other."""
     with mounted(store, "--no-watch", "--metadata-ttl", "1") as mount, opened(mount.path / view) as old:
         path = mount.path / view
         before, number, sharded = os.pread(old, 1000, 0), os.fstat(old).st_ino, is_sharded(store)
@@ -527,7 +527,7 @@ def test_an_array_in_the_place_of_one_that_is_open_is_another_inode(store: Path,
         deadline = time.monotonic() + 30
         while True:
             assert time.monotonic() < deadline, "it never came to this"
-            # What is known of the old one leads to nothing any more.
+            # Cached knowledge of the old array leads to nothing any more.
             with suppress_stale(), opened(path, flags) as new:
                 seen, is_another = os.pread(new, 1000, 0), os.fstat(new).st_ino != number
                 assert is_another or seen == before
@@ -556,7 +556,7 @@ def test_a_file_in_the_place_of_a_folder_and_a_folder_in_that_of_a_file_are_seen
 @pytest.mark.parametrize("flags", [os.O_RDWR, os.O_WRONLY | os.O_APPEND], ids=["in place", "append"])
 @pytest.mark.parametrize("by", ["rename", "other mount"])
 def test_a_part_of_a_value_that_others_have_replaced_is_refused(store: Path, by: str, flags: int) -> None:
-    """A part of each would be a value that nobody wrote."""
+    """A part of each would be a value that no program wrote."""
     (store / "k").write_bytes(b"A" * 16)
     with mounted(store) as mount, mounted(store) as other:
         file = os.open(mount.path / "raw/k", flags)
@@ -580,7 +580,7 @@ def test_a_part_of_an_encoded_chunk_that_others_have_replaced_is_refused(store: 
         size = len(os.pread(file, 100, 0))
         with mounted(store) as other:
             (other.path / "chunks/a/0").write_bytes(np.full(size // 4, 5, "<i4").tobytes())
-        # Of a chunk in a shard nothing tells whether it or its neighbours were replaced.
+        # Nothing shows whether a chunk in a shard or its neighbours were replaced.
         if not is_sharded(store):
             assert errno_of(lambda: os.pwrite(file, FOUR[:4], 0)) == errno.ESTALE
         os.close(file)

@@ -1,4 +1,4 @@
-"""On a folder, an array that another program makes anew in the place of another is another one, however equal."""
+"""In a folder store, an array that another program creates in place of another is a different array, however equal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_anew(store: Path, how: str, *, sharded: bool) -> None:
         shutil.rmtree(store / "a")
         make(store, sharded=sharded)
     else:
-        # The same documents, with the same times: a copy.
+        # A copy: the same documents, with the same times.
         os.rename(store / "a", store / "old")
         shutil.copytree(store / "old", store / "a")
 
@@ -57,7 +57,7 @@ def test_what_was_staged_is_not_stored_in_an_equal_array(store: Path, how: str, 
 @pytest.mark.parametrize("view", ["chunks", "zarr3"])
 @pytest.mark.parametrize("how", ["removed", "copied"])
 def test_a_chunk_that_was_opened_to_be_replaced_is_not_stored_in_an_equal_array(store: Path, how: str, view: str) -> None:
-    """Nothing of it was read: what it is of was noted when it was opened."""
+    """Nothing of it was read: its array was determined when it was opened."""
     sharded = "sharding_indexed" in (store / "a/zarr.json").read_text()
     with mounted(store, "--no-watch", ends_with=None) as mount:
         path = mount.path / ("chunks/a/0" if view == "chunks" else "zarr3/a/c/0")

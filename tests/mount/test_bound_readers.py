@@ -1,4 +1,4 @@
-"""Who reads an array that is resized goes on in the layout that he opened, as far as the array still has what he reads."""
+"""Readers of an array that is resized continue in the layout they opened, as far as the array still has the elements."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_is_written_after_it_grew_is_seen(store: Path, how: str) -> None:
             del new
             with opened(mount.path / "npy/a.npy", os.O_RDONLY) as other:
                 assert row(other, 5)[0] == -5
-            # Whoever has the old file open is told of it as of any other change.
+            # Holders of the old file are notified of it as of any other change.
             os.posix_fadvise(reader, 0, 0, os.POSIX_FADV_DONTNEED)
             assert row(reader, 5)[0] == -5
 
@@ -132,6 +132,6 @@ def test_a_program_that_copies_what_is_removed_gets_an_error_and_not_the_end_of_
     with mounted(store) as mount, (mount.path / "npy/a.npy").open("rb", buffering=0) as file:
         assert len(file.read(ROW_NBYTES)) == ROW_NBYTES
         event(mount)
-        # The kernel asks for the size by itself too, and ends reads there.
+        # The kernel may also request the size by itself, and end reads there.
         assert errno_of(lambda: os.fstat(file.fileno())) == errno.ESTALE
         assert errno_of(file.readall) == errno.ESTALE

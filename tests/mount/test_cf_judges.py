@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.filterwarnings("ignore")]
 
 
 def dataset() -> Any:
-    """Real zeros, NaN, marked values, scaled integers, scalars, bool, text, times, complex numbers."""
+    """Return real zeros, NaN, marked values, scaled integers, scalars, bool, text, times, complex numbers."""
     two = xr.Dataset(
         {
             "f": (("x", "y"), np.array([[0, 1.5, np.nan], [2, -9999, 0]], "f4"), {"units": "K"}),
@@ -108,7 +108,7 @@ with netCDF4.Dataset(f"file://{sys.argv[1]}#mode=zarr,file") as file:
 
 def test_netcdf_masks_what_is_missing_and_no_zeros(store: Path) -> None:
     pytest.importorskip("netCDF4")
-    # NCZarr knows neither complex numbers nor text, and opens nothing that holds any.
+    # NCZarr supports neither complex numbers nor text, and cannot open a group with any.
     for name in ("complex", "text", "flags"):
         shutil.rmtree(store / name)
     with mounted(store) as mount:

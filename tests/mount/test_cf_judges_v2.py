@@ -1,7 +1,7 @@
 """Missing data of stores with one fill value for two meanings (Zarr v2), as other programs find it in `zarr3/`: the numbers and masks of
 the store itself. The mirror of `tests/mount/test_cf_judges.py`.
 
-Judges: xarray of today and of 2024 (on zarr 2), zarr-python 3 and 2.18, tensorstore, GDAL's programs, netCDF-C.
+Judges: current xarray and that of 2024 (on zarr 2), zarr-python 3 and 2.18, tensorstore, GDAL's programs, netCDF-C.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FILLS: list[tuple[str, str, Any, Any]] = [
     ("u1", "u1", 255, 0),
     ("big", ">i2", -1, -1),
 ]
-"""Two of six elements are stored."""
+"""Arrays of which two of six elements are stored."""
 ATTRIBUTES: list[tuple[str, str, Any]] = [
     ("marked_f4", "f4", -9999.0),
     ("marked_i4", "i4", -9999),
@@ -56,11 +56,11 @@ ATTRIBUTES: list[tuple[str, str, Any]] = [
     ("bare_infinity", "f4", np.inf),
     ("bare_nan", "f4", np.nan),
 ]
-"""Those whose fill value is null, with the attribute instead."""
+"""Arrays with a null fill value, and with the attribute instead."""
 
 
 def v2_store(path: Path) -> None:
-    """A dataset that xarray writes, and arrays with fill values of all kinds."""
+    """Write a dataset with xarray, and arrays with fill values of all kinds."""
     dataset().to_zarr(str(path), zarr_format=2, consolidated=False)
     root = zarr.open_group(str(path), mode="a", use_consolidated=False)
     for name, dtype, fill_value, value in FILLS:
@@ -135,7 +135,7 @@ def test_libraries_read_the_same_numbers(mount: Mounted) -> None:
 
 
 def by_hand() -> Any:
-    """What `dataset` lacks: chunks that are missing, for they are all zeros, or all missing data; text of any length."""
+    """Return cases not in `dataset`: chunks that are missing because they are all zeros or all missing data; text of any length."""
     data = xr.Dataset(
         {
             "zeros": (("w",), np.zeros(6, "i4")),
@@ -173,7 +173,7 @@ def new_store(folder: Path) -> Path:
 
 
 def fills(mount: Mounted) -> dict[str, Any]:
-    """`fill_value` and `_FillValue` of all arrays in `zarr3/`."""
+    """Return `fill_value` and `_FillValue` of all arrays in `zarr3/`."""
     root = mount.path / "zarr3"
     documents = {str(path.parent.relative_to(root)): json.loads(path.read_text()) for path in root.rglob("zarr.json")}
     return {
@@ -193,7 +193,7 @@ def test_what_xarray_writes_is_found_in_all_views(make: Callable[[], Any], conso
         make().to_zarr(str(mount.path / "zarr3/new"), mode="a", zarr_format=3, consolidated=consolidated)
         for view in ("chunks", "zarr3", "raw"):
             xr.testing.assert_identical(opened(mount.path / view / "new"), expected)
-        # What it read it writes again.
+        # Write the data back as it was read.
         again = opened(mount.path / "zarr3/new")
         again.to_zarr(str(mount.path / "zarr3/again"), mode="a", zarr_format=3)
         assert mount.errors() == []
@@ -217,7 +217,7 @@ def test_xarray_of_2024_reads_it_from_the_store(tmp_path: Path) -> None:
     judge.dataset().to_zarr(str(tmp_path / "alone"), zarr_format=2)
     expected = judge.of_xarray(str(tmp_path / "alone"), {})
     with mounted(store) as mount:
-        # With each chunk stored: zarr 2 returns what was in memory where one is missing and the fill value is null.
+        # With every chunk stored: for a missing chunk with a null fill value, zarr 2 returns uninitialized memory.
         judge.dataset().to_zarr(str(mount.path / "zarr3/new"), mode="a", zarr_format=3, write_empty_chunks=True)
         assert by_zarr2("xarray", mount.path / "chunks/new") == expected
     assert by_zarr2("xarray", store / "new") == expected
@@ -249,7 +249,7 @@ def test_it_is_appended_to(tmp_path: Path) -> None:
 
 @pytest.fixture
 def filled(tmp_path: Path) -> Path:
-    """A v2 store that xarray wrote through `zarr3/`, without the types that netCDF-C has no word for."""
+    """A v2 store that xarray wrote through `zarr3/`, without the types that netCDF-C cannot represent."""
     store = new_store(tmp_path)
     with mounted(store) as mount:
         dataset().drop_vars(["complex", "text", "flags"]).to_zarr(str(mount.path / "zarr3/new"), mode="a", zarr_format=3)
@@ -291,7 +291,7 @@ def test_gdal_takes_no_zeros_for_missing_data(filled: Path) -> None:
 
 
 def test_a_fill_value_of_nan_is_replaced_under_open_files(tmp_path: Path) -> None:
-    """As xarray writes: a document without attributes, chunks maybe, then the document with them, by a program that knows NaN."""
+    """As xarray writes: a document without attributes, perhaps chunks, then the document with them, by a program that expects NaN."""
     store = new_store(tmp_path)
     with mounted(store) as mount:
         group = zarr.open_group(str(mount.path / "zarr3"), mode="a")
@@ -304,7 +304,7 @@ def test_a_fill_value_of_nan_is_replaced_under_open_files(tmp_path: Path) -> Non
             assert np.load(whole)[2:].tolist() == [-9999, -9999]
             assert len(before.read()) == whole.stat().st_size
             assert np.frombuffer(part.read(), "<f4")[0] == 1
-        # It goes on with NaN in mind.
+        # The program continues with NaN as its fill value.
         array[3] = 6
         array.resize((6,))
         assert json.loads((mount.path / "zarr3/a/zarr.json").read_text())["fill_value"] == -9999

@@ -1,4 +1,4 @@
-"""Nodes edited through a mounted ``chunks/`` by programs as they are; the store is read by zarr-python after each."""
+"""Nodes edited through a mounted ``chunks/`` by unmodified programs; zarr-python reads the store after each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DIALECTS = pytest.mark.parametrize("dialect", [2, 3])
 
 
 def plain(root: Any) -> None:
-    """What any directory of Zarr v2 may be: uncompressed, with an array of no dimensions, and one of ten thousand bytes a chunk."""
+    """Write an ordinary Zarr v2 directory: uncompressed, with an array of no dimensions, and one of ten thousand bytes a chunk."""
     root.attrs.update({"title": "plain", "history": ["made"]})
     root.create_array("deep/er/x", shape=(7, 5), chunks=(3, 4), dtype="f4", fill_value=-1, compressors=None)[...] = np.arange(
         35
@@ -183,7 +183,7 @@ def test_copying_in_is_converting(dialect: int, tool: str, source_is_consolidate
         assert as_written(everything(mount.path / "chunks/copy", use_consolidated=False)) == expected
         only_stored_names(mount)
         if dialect == 3:
-            # Stored as the mount stores new arrays: compressed.
+            # Compressed, as the mount stores new arrays.
             assert sum(path.stat().st_size for path in (mount.store / "copy/big/c").iterdir()) < 10_000
     assert {path: node for path, node in everything(tmp_path / "store.zarr").items() if path.startswith("copy")}
 
@@ -201,7 +201,7 @@ def test_copying_out_is_converting(dialect: int, tmp_path: Path) -> None:
         run("cp", "-r", mount.path / "chunks", tmp_path / "out")
         assert everything(tmp_path / "out", zarr_format=2) == expected
         assert json.loads((tmp_path / "out/g/a/.zarray").read_text())["compressor"] is None
-        # And back, beside the original.
+        # Copy it back, beside the original.
         run("cp", "-r", tmp_path / "out", mount.path / "chunks/back")
         again = nodes(mount)
         back = {path[len("back") :].lstrip("/"): node for path, node in again.items() if path.startswith("back")}

@@ -1,4 +1,4 @@
-"""Consolidated copies in `chunks/` and `zarr3/` as xarray and other programs find them: no warning, one document, never an old one."""
+"""Consolidated copies in `chunks/` and `zarr3/` as xarray and other programs find them: no warning, one document, never outdated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def dataset() -> Any:
 
 
 def opened(path: Path) -> Any:
-    """As xarray opens it by default, whatever it warns of being an error."""
+    """Return a dataset as xarray opens it by default; any warning is an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return xr.open_zarr(str(path), chunks=None).load()
@@ -71,7 +71,7 @@ def test_xarray_opens_both_views_without_a_warning(store: Path, tmp_path: Path) 
 @FORMATS
 def test_a_change_is_seen_whoever_makes_it(store: Path) -> None:
     with mounted(store) as mount:
-        # The kernel keeps what it has seen.
+        # Fill the kernel's cache.
         assert [opened(mount.path / view)["t"].attrs["units"] for view in VIEWS] == ["K", "K"]
         attributes = json.loads((mount.path / "chunks/t/.zattrs").read_bytes())
         (mount.path / "chunks/t/.zattrs").write_text(json.dumps(attributes | {"units": "°C"}))
@@ -92,7 +92,7 @@ def test_a_change_by_another_program_is_seen(store: Path) -> None:
     with mounted(store, "--metadata-ttl", "0") as mount:
         assert [opened(mount.path / view)["t"].attrs["units"] for view in VIEWS] == ["K", "K"]
         key = next(each for each in (store / "t/.zattrs", store / "t/zarr.json") if each.exists())
-        # It leaves its own copy as it was.
+        # The program leaves its own consolidated copy outdated.
         text = key.read_text()
         assert '"K"' in text
         replace(key, text.replace('"K"', '"mK"'))
@@ -131,7 +131,7 @@ def test_each_document_is_read_once_for_both_views(store: Path) -> None:
         with mount.counted() as cost:
             text = run("cat", mount.path / "chunks/.zmetadata").stdout
             document = json.loads(run("cat", mount.path / "zarr3/zarr.json").stdout)
-        # All of it is known, and was listed.
+        # All nodes are known from the listing.
         assert documents_read(cost) <= 1
         assert len(json.loads(text)["metadata"]) > len(document["consolidated_metadata"]["metadata"]) == 5
 
@@ -167,13 +167,13 @@ def test_what_xarray_writes_it_reads_without_a_warning(layout: int, tmp_path: Pa
                 found = opened(mount.path / view / name)
                 assert found.keys() == data.keys()
                 if name == "two" or layout == 3:
-                    # Else 0 is the fill value of a v2 array, and missing data by that.
+                    # Otherwise 0 is the fill value of a v2 array, and thereby missing data.
                     xr.testing.assert_equal(found, data)
             attributes = json.loads((mount.path / "chunks" / name / "t/.zattrs").read_bytes())
             (mount.path / "chunks" / name / "t/.zattrs").write_text(json.dumps(attributes | {"units": "m"}))
             assert [opened(mount.path / view / name)["t"].attrs["units"] for view in VIEWS] == ["m", "m"]
     for name in ("two", "three"):
-        # In its own layout, whatever it was written as.
+        # In its own layout, whatever view it was written through.
         found = opened(store / name)
         assert found["t"].attrs["units"] == "m"
         assert found["t"].values.tolist()[1] == data["t"].values.tolist()[1]
@@ -204,7 +204,7 @@ def test_a_group_of_a_thousand_nodes(tmp_path: Path) -> None:
         with mount.counted() as cost:
             os.stat(mount.path / "chunks/part7/g7")
             os.listdir(mount.path / "zarr3")
-        # Neither a name in the group nor its listing makes the copy.
+        # Neither a lookup in the group nor its listing creates the copy.
         assert documents_read(cost) < 100
         found = zarr.open_group(str(mount.path / "zarr3"), mode="r", use_consolidated=True)
         assert len(found.metadata.consolidated_metadata.flattened_metadata) == 1040

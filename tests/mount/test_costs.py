@@ -1,4 +1,4 @@
-"""What things cost, in operations of the store, through a mount."""
+"""Costs of operations through a mount, in operations of the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.small_stores import SMALL, array_document, chunk, write
 pytestmark = pytest.mark.fuse
 
 LARGE = 3 << 20
-"""Of a chunk, in bytes: more than the kernel reads or writes in one request."""
+"""Size of a chunk in bytes: more than the kernel reads or writes in one request."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
     write(store / "large", {".zarray": array_document((4 * LARGE,), (LARGE,), "|u1", compressor={"id": "zlib", "level": 1})})
     write(store / "many", {str(number): b"value" for number in range(10_000)})
     with mounted(store, "--cache-dir", str(folder), "--metadata-ttl", "600") as mount:
-        # What the documents say is known before anything is counted.
+        # Documents are cached before anything is counted.
         os.listdir(mount.path / "chunks/a")
         os.listdir(mount.path / "chunks/large")
         yield mount
@@ -55,7 +55,7 @@ def test_reading_a_large_value_costs_one_get(mount: Mounted) -> None:
 
 
 def test_listing_with_attributes_costs_one_list_dir_and_no_stat(mount: Mounted) -> None:
-    # What the folder itself is costs a stat, once.
+    # The folder itself costs a stat, once.
     (mount.path / "raw/many").stat()
     with mount.counted() as cost:
         listed = run("ls", "-l", mount.path / "raw/many").stdout
@@ -84,11 +84,11 @@ def test_a_value_that_is_read_as_soon_as_it_is_opened_is_whole(nbytes: int, moun
     assert path.read_bytes() == value
 
 
-# "dd notrunc" of a large one comes in pieces, the first of which does not tell that all is to be replaced.
+# A large "dd notrunc" arrives in pieces; the first one does not show that the whole chunk will be replaced.
 @pytest.mark.parametrize(("how", "size"), [("cp", "small"), ("cp", "large"), ("dd notrunc", "small")])
 def test_writing_a_whole_chunk_costs_one_set_and_no_get(how: str, size: str, mount: Mounted, tmp_path: Path) -> None:
     name, value = ("a/1.0", chunk(0, 0)) if size == "small" else ("large/0", np.arange(LARGE).astype("u1").tobytes())
-    # Not yet known to the mount, decoded or not.
+    # A value that the mount has not cached, decoded or not.
     write(mount.store, {name: bytes(len(value)) if size == "small" else zlib.compress(bytes(len(value)))})
     path = mount.path / "chunks" / name
     (tmp_path / "source").write_bytes(value)
@@ -110,7 +110,7 @@ def test_creating_a_chunk_costs_one_set_and_no_get(mount: Mounted) -> None:
 
 
 def test_changing_a_byte_of_a_chunk_costs_two_gets_and_one_set(mount: Mounted) -> None:
-    """What is there is got when the file is changed, and again when it is closed: others may have changed it meanwhile."""
+    """The value is read when the file is changed, and again when it is closed: other programs may have changed it meanwhile."""
     with mount.counted() as cost:
         with open(mount.path / "chunks/a/1.1", "r+b", buffering=0) as file:
             file.seek(3)

@@ -1,6 +1,6 @@
-"""A daemon that dies leaves nobody waiting, however it dies: something outlives it and ends its connection to the kernel.
+"""A daemon that dies, however it dies, leaves no program waiting: a watcher process outlives it and aborts its FUSE connection.
 
-And what does not have to end it does not: an error in a handler, in a task, in pyfuse3's own code.
+Smaller failures do not end the daemon: an error in a handler, in a task, or in pyfuse3's own code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def within(seconds: float, is_so: Callable[[], bool]) -> bool:
 
 
 def watcher_of(pid: int) -> int:
-    """The process that outlives the daemon ``pid``."""
+    """Return the process that outlives the daemon ``pid``."""
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
             if re.search(rf"^PPid:\s{pid}$", Path("/proc", name, "status").read_text(), re.MULTILINE):
@@ -69,12 +69,12 @@ def test_a_daemon_with_a_thread_that_waits_for_itself_ends_and_so_do_its_readers
         waiting = Path(f"/sys/fs/fuse/connections/{connection_of(mount.path)}/waiting")
         assert within(10, lambda: int(waiting.read_text()) >= 2)
         watcher = watcher_of(pid)
-        # To write a core file takes as long as the disk likes.
+        # Writing a core file takes as long as the disk takes.
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY) if os.geteuid() == 0 else (0, 0))
         for _ in range(3):
             os.kill(pid, how)
             began = time.monotonic()
-            # What fails in the answer to a request, or in a destructor, does not end the daemon.
+            # An exception in the answer to a request, or in a destructor, does not end the daemon.
             with suppress(subprocess.TimeoutExpired):
                 process.wait(10)
                 break
@@ -119,13 +119,13 @@ def test_a_mount_that_is_killed_leaves_no_process(store: Path) -> None:
 
 
 def used(mount: Mounted) -> int:
-    """Bytes of address space."""
+    """Return the bytes of address space in use."""
     return int(Path(f"/proc/{mount.pid}/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 @pytest.mark.parametrize("more", [4 << 20, 12 << 20, 32 << 20, 80 << 20, 160 << 20])
 def test_a_daemon_without_memory_answers_with_an_error_and_lives(store: Path, more: int) -> None:
-    """A new array of larger chunks than there is room for, while the daemon may not take more."""
+    """Write a new array with chunks larger than the free address space of the daemon."""
     piece = np.arange(1 << 18, dtype="<i4").tobytes()
     with mounted(store, "--memory-limit", "600M", "--new-chunks", "8000000", ends_with=None) as mount:
         resource.prlimit(mount.pid, resource.RLIMIT_AS, (used(mount) + more, resource.RLIM_INFINITY))

@@ -1,4 +1,4 @@
-"""A daemon that was killed leaves a dead mount: the next one takes its place, and nothing else ever does."""
+"""A killed daemon leaves a dead mount: the next mount replaces it, and nothing else ever does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def kill(pid: int) -> None:
-    """Returns when it has closed everything, and its mount is dead."""
+    """Kill a process; return when it has closed everything, and its mount is dead."""
     pidfd = os.pidfd_open(pid)
     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     poll = select.poll()
@@ -50,7 +50,7 @@ def number_of_mounts(path: Path) -> int:
 
 @contextmanager
 def small_mount(path: Path, subtype: str) -> Iterator[int]:
-    """Another FUSE program's mount; gives its process."""
+    """Mount another FUSE program; yield its process."""
     command = [sys.executable, str(SMALL_MOUNT), str(path), "well", subtype]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
@@ -77,7 +77,7 @@ def again(mount: Mounted, *options: str) -> subprocess.CompletedProcess[str]:
 def test_the_next_mount_takes_the_place_of_a_dead_one_though_somebody_stands_in_it(store: Path) -> None:
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=mount.path / "raw") as stands_in_it:
-            # The kernel goes on telling what it remembers of it.
+            # The kernel keeps answering from its cache.
             os.stat(mount.path)
             kill(mount.pid)
             done = again(mount)
@@ -113,7 +113,7 @@ def test_in_the_foreground_too_as_a_service_that_is_started_again(store: Path) -
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as daemon:
             assert daemon.stderr is not None
             assert "replacing a zarrfs mount whose daemon died" in daemon.stderr.readline()
-            # Its log is on stderr, too: once it says more it is at work, and ends well when it is told to.
+            # Its log is on stderr, too: after the next line it is running, and it ends well on request.
             assert "removed 1 zarrfs mount(s)" in daemon.stderr.readline()
             daemon.terminate()
             assert daemon.wait(60) == 0
@@ -122,7 +122,7 @@ def test_in_the_foreground_too_as_a_service_that_is_started_again(store: Path) -
 
 @pytest.mark.full_length
 def test_a_dead_mount_stays_until_there_is_something_in_its_place(store: Path, tmp_path: Path) -> None:
-    """Else programs that got errors would begin to write into the folder below."""
+    """Otherwise programs that got errors would begin to write into the folder below."""
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
         kill(mount.pid)
         done = zarrfs("mount", str(tmp_path / "none"), str(mount.path))
@@ -219,7 +219,7 @@ def test_life_is_told_without_waiting_for_a_daemon_that_hangs(store: Path) -> No
 
 @pytest.mark.full_length
 def test_what_is_hidden_under_another_mount_is_not_there() -> None:
-    """The mount table lists it under its name all the same."""
+    """The mount table still lists it under its name."""
     script = """
     mkdir "$NAMESPACE/w" && mount -t tmpfs w "$NAMESPACE/w" && cd "$NAMESPACE/w" && mkdir -p s up/m
     "$SCRIPTS/zarrfs" mount s up/m

@@ -1,5 +1,5 @@
-"""Stores that other software wrote, through the kernel: ``npy/`` bit for bit, ``chunks/`` opened by zarr-python as Zarr v2, ``raw/`` by
-``diff -r``. Most of them lie beside each other in one mounted folder; where the root itself matters, a store is mounted alone."""
+"""Stores written by other software, through the kernel: ``npy/`` bit for bit, ``chunks/`` opened by zarr-python as Zarr v2, ``raw/`` by
+``diff -r``. Most are beside each other in one mounted folder; a store whose root matters is mounted alone."""
 
 from __future__ import annotations
 

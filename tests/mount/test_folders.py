@@ -26,7 +26,7 @@ LIBC.telldir.restype = ctypes.c_long
 LIBC.readdir.argtypes = LIBC.telldir.argtypes = LIBC.closedir.argtypes = [ctypes.c_void_p]
 LIBC.seekdir.argtypes = [ctypes.c_void_p, ctypes.c_long]
 NAME_AT = 19
-"""Where in a struct dirent the name begins."""
+"""Offset of the name in a struct dirent."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_the_time_that_was_set_is_kept(mount: Mounted, folder: str) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_name_that_comes_or_goes_changes_the_time(mount: Mounted, folder: str) -> None:
-    """Also of a file that the store does not have."""
+    """This includes files that the store does not have."""
     path = mount.path / folder
     names = [TEMPORARY, "new.npy" if folder.startswith("npy") else f"y.{'0' * 32}.partial"]
     for name in names:
@@ -85,7 +85,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def names(stream: Any, places: dict[bytes, int] | None = None) -> list[bytes]:
-    """What is still to be read, and where each of it begins."""
+    """Return the remaining names of a directory stream; ``places`` receives the position of each."""
     found = []
     while True:
         place = LIBC.telldir(stream)

@@ -1,4 +1,4 @@
-"""Each group as one file, in a format that only tests have, through a mount."""
+"""Each group as one file, in a container format for tests, through a mount."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the store holds and a view does not show is not erased by who was shown an empty folder: rmdir, and a rename over it, are
-ENOTEMPTY; nor by who was shown an array, and removes or replaces that."""
+"""Keys that a view does not show are not erased through it: rmdir of a folder that looks empty, and a rename over it, are ENOTEMPTY;
+so are removal and replacement of an array with such keys."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def hide(store: Path, group: str, what: str) -> Path:
 
 
 def rmtree(place: Path) -> Callable[[], Any]:
-    """As ``rm -r``: what is shown first, then the folder."""
+    """Return a function like ``rm -r``: it removes the listed entries, then the folder."""
     return lambda: shutil.rmtree(place)
 
 

@@ -19,7 +19,7 @@ MEMORY_MIB = 256
 
 
 def resident_peak_mib(pid: int) -> int:
-    """The most memory that a process has had."""
+    """Return the peak memory of a process."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(status["VmHWM"].split()[0]) // 1024
 
@@ -29,7 +29,7 @@ def test_bad_nodes_are_refused_and_sound_ones_read(case: Case) -> None:
     with mounted(case.path, "--read-only") as mount, watchdog(60):
         found = survey.of_folder(mount.path)
         check(case, found)
-        # Errors are told, and the mount goes on.
+        # Errors are returned, and the mount stays usable.
         assert {each.error for each in found.values()} <= {None, "EIO", "EACCES"}
         assert resident_peak_mib(mount.pid) < MEMORY_MIB
         cwd = os.readlink(f"/proc/{mount.pid}/cwd")
@@ -38,7 +38,7 @@ def test_bad_nodes_are_refused_and_sound_ones_read(case: Case) -> None:
 
 
 def test_a_chunk_of_a_bad_shard_is_an_error_and_never_missing() -> None:
-    """Also where it is not listed: whoever takes ENOENT for an answer fills it with fill values."""
+    """Even where it is not listed: a program that gets ENOENT would use fill values."""
     (case,) = [case for case in folder_cases() if case.name == "hostile/v3_bad_shards"]
     with mounted(case.path, "--read-only") as mount:
         for path, bad in BAD_SHARDS.items():

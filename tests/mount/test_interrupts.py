@@ -1,4 +1,4 @@
-"""A command that a signal ends before it has done what it was asked for: nothing is mounted, nobody is left, nothing is said."""
+"""A command that a signal ends before it is done: nothing is mounted, no process remains, and at most one line is printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-# In every process of the command, the daemon too: who imports a module that is named, or opens a store, says so, and waits for ever.
+# In every process of the command, including the daemon: import of a given module, or opening a store, is reported and waits forever.
 _GATE = """
 import os, sys, time
 stops = os.environ.get("ZARRFS_TEST_STOPS")
@@ -44,7 +44,7 @@ if stops == "opening":
 
 @contextmanager
 def stopped(tmp_path: Path, stops: str, *command: str, store: Path | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A command that runs and has stopped at ``stops``, in the process with this number; it is the leader of a process group."""
+    """Yield a command and the number of its process that has stopped at ``stops``; the command leads a process group."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(_GATE)
     says = tmp_path / "says"
@@ -77,7 +77,7 @@ def alive(pid: int) -> bool:
 
 
 def ends_by(process: subprocess.Popen[str], number: int) -> None:
-    """As a shell sees it, and without more than a line."""
+    """Assert the end by a signal as a shell sees it, with at most one line of output."""
     out, err = process.communicate()
     assert process.returncode in (-number, 128 + number), (process.returncode, err)
     assert out == "" and len(err.splitlines()) <= 1, err

@@ -1,6 +1,6 @@
-"""What libraries and programs find in `chunks/` and `zarr3/` of a final v3 store: the numbers and masks of the store itself.
+"""Results of libraries and programs in `chunks/` and `zarr3/` of a final v3 store: the numbers and masks of the store itself.
 
-Judges: xarray of today and of 2024 (on zarr 2), zarr-python 3 and 2.18, tensorstore, GDAL's programs, netCDF-C.
+Judges: current xarray and that of 2024 (on zarr 2), zarr-python 3 and 2.18, tensorstore, GDAL's programs, netCDF-C.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ SPARSE: list[tuple[str, str, Any, Any]] = [
     ("time", "M8[ns]", np.datetime64("2001-01-01", "ns"), np.datetime64("2002-01-01", "ns")),
 ]
 NO_V2_NUMBERS = {"text", "sparse/text", "sparse/time"}
-"""Whose type tensorstore and GDAL have no word for in Zarr v2."""
+"""Arrays whose type tensorstore and GDAL cannot represent in Zarr v2."""
 
 
 def by_zarr2(*arguments: str | Path) -> Any:
-    """What judge.py says of zarr 2 and the xarray of 2024; None where it says nothing."""
+    """Return the output of judge.py with zarr 2 and the xarray of 2024; None if there is none."""
     said = run(zarr2_python(), Path(judge.__file__), *arguments).stdout
     return json.loads(said) if said else None
 
@@ -55,7 +55,7 @@ def by_xarray(path: Path, **options: Any) -> Any:
 
 
 def example(path: Path, consolidated: bool) -> None:
-    """A dataset, and a group of arrays with missing chunks: of six elements the two in the middle are stored."""
+    """Write a dataset, and a group of arrays with missing chunks: of six elements the two in the middle are stored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         judge.dataset().to_zarr(str(path), zarr_format=3, consolidated=False)
@@ -93,7 +93,7 @@ def copy(mount: Mounted, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def numbers(mount: Mounted) -> dict[str, Any]:
-    """By zarr-python 3, of the store itself."""
+    """The elements of the store itself, read by zarr-python 3."""
     found = judge.of_zarr(str(mount.store))
     assert len(found) == len(judge.dataset().variables) + len(SPARSE) + 3
     assert found["sparse/f4"] == ["7.0", "7.0", "0.0", "0.0", "7.0", "7.0"]
@@ -129,7 +129,7 @@ def test_gdal(mount: Mounted, numbers: dict[str, Any]) -> None:
     for name, found in root.items():
         assert as_gdal(found["values"]) == as_gdal(numbers[name]), name
     masks = {name: as_gdal(each["nodata_value"]) for name, each in root.items() if "nodata_value" in each}
-    # NaN is missing data without a word.
+    # NaN is missing data without a declaration.
     assert {name: value for name, value in masks.items() if value != "nan"} == {"marked": -9999, "masked": -9999, "scaled": -1}
     assert root["scaled"]["scale"] == 0.1
 
@@ -144,7 +144,7 @@ def test_gdal_translates_a_raster(mount: Mounted, tmp_path: Path) -> None:
 
 
 def gdal_arrays(path: Path) -> dict[str, Any]:
-    """Each array that GDAL can open, as ``gdalmdiminfo`` describes it."""
+    """Return each array that GDAL can open, as ``gdalmdiminfo`` describes it."""
     group = json.loads(run("gdalmdiminfo", "-detailed", f'ZARR:"{path}"').stdout)
     arrays = dict(group["arrays"])
     for name, below in group.get("groups", {}).items():
@@ -153,7 +153,7 @@ def gdal_arrays(path: Path) -> dict[str, Any]:
 
 
 def as_gdal(value: Any) -> Any:
-    """Numbers as GDAL and judge.py both say them: floats are floats, truth is 0 and 1, text is text."""
+    """Return numbers in the common form of GDAL and judge.py: floats are floats, booleans are 0 and 1, text is text."""
     match value:
         case list():
             return [as_gdal(each) for each in value]
@@ -188,7 +188,7 @@ def test_netcdf(mount: Mounted, tmp_path: Path, numbers: dict[str, Any]) -> None
     run("cp", "-r", mount.path / "chunks", copy)
     names = ["f4", "nan", "i4", "u1", "zero", "edge", "sharded"]
     for name in (each.name for each in (copy / "sparse").iterdir() if each.is_dir() and each.name not in names):
-        # NCZarr fails where there is a type that it does not know, and on scalars.
+        # NCZarr fails on groups with an unsupported type, and on scalars.
         shutil.rmtree(copy / "sparse" / name)
     (copy / ".zmetadata").unlink(missing_ok=True)
     done = subprocess.run([sys.executable, "-c", NETCDF, str(copy / "sparse"), *names], capture_output=True, text=True, check=False)
@@ -242,7 +242,7 @@ def test_what_zarr_2_creates_is_found_in_all_views(zarr_format: int, tmp_path: P
     zarr.create_group(str(tmp_path / "store"), zarr_format=zarr_format)
     by_zarr2("create", tmp_path / "alone")
     expected = judge.of_zarr(str(tmp_path / "alone"))
-    # zarr 2 leaves what was there in memory, zarr 3 has zeros.
+    # Missing chunks without a fill value: zarr 2 leaves uninitialized memory, zarr 3 has zeros.
     assert expected["null"] == [0, 0, 5, 5, 0, 0]
     with mounted(tmp_path / "store") as mount:
         by_zarr2("create", mount.path / "chunks/new")

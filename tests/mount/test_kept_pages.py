@@ -1,4 +1,4 @@
-"""Pages of whole-array files that the kernel keeps between opens: valid until an element changes, in whatever way."""
+"""Pages of whole-array files that the kernel keeps between opens: valid until an element changes, by any program or view."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def kept(mount: Mounted) -> bool:
     def requests() -> int:
         return int(mount.stats()["read_requests"])
 
-    # Each look at the counter is a request, too.
+    # Each read of the counter is a request, too.
     before = requests()
     nothing = requests() - before
     whole(mount)
@@ -132,7 +132,7 @@ WAYS = [
     by_another_mount,
 ]
 NOTICED = {by_another_program, by_another_mount}
-"""Changes that this mount learns of by a notice."""
+"""Changes that this mount learns from a notification."""
 
 
 def eventually(read: Callable[[], np.ndarray], expected: np.ndarray) -> None:
@@ -147,7 +147,7 @@ def test_a_file_that_did_not_change_is_decoded_once(mount: Mounted) -> None:
     descriptor = os.open(mount.path / "npy/a.npy", os.O_RDONLY)
     assert kept(mount)
     os.close(descriptor)
-    # Another array, and names and attributes, are no change of it.
+    # Other arrays, names and attributes do not change it.
     np.save(mount.path / "npy/b.npy", np.arange(3))
     assert kept(mount)
 
@@ -188,7 +188,7 @@ def test_every_reader_sees_a_change(mount: Mounted, store: Path, way: Callable[[
             mapping.close()
         if descriptor >= 0:
             os.close(descriptor)
-    # And the new pages are kept.
+    # The new pages are kept in turn.
     whole(mount)
     assert kept(mount) or way in NOTICED
 
@@ -262,7 +262,7 @@ def test_refused_bytes_of_a_mapping_are_not_kept(store: Path, first: str) -> Non
         descriptors = dict(zip(flags, [os.open(path, each) for each in flags], strict=True))
         assert os.pread(descriptors[os.O_RDONLY], len(content), 0) == content
         with mmap.mmap(descriptors[os.O_RDWR], 0) as mapping:
-            # In the header, which cannot be changed.
+            # This byte is in the header, which cannot be changed.
             mapping[100] = ord("#")
             with pytest.raises(PermissionError):
                 mapping.flush()

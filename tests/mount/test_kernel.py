@@ -1,4 +1,4 @@
-"""What only the kernel can show: mappings, streams of names, memory pressure, other mounts, and the end of a mount."""
+"""Behaviour that only the kernel can show: mappings, streams of names, memory pressure, other mounts, and the end of a mount."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """kill -9 of the daemon at random moments, while programs write.
 
-No value is torn, nothing that was acknowledged is lost, and no temporary name is left in the store. The control, which writes in place,
-tears.
+No value is torn, no acknowledged write is lost, and no temporary name is left in the store. The control, which writes in place, tears.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ PROCESSES.set_forkserver_preload(
 
 
 def value_of(version: int) -> bytes:
-    """Of 16 to 256 KiB, all of it different from that of any other version."""
+    """Return a value of 16 to 256 KiB that differs everywhere from that of any other version."""
     return b"%016d" % version * (1024 * (1 + version * 7 % 16))
 
 
 def version_of(value: bytes) -> int | None:
-    """None for what is no value: a torn one."""
+    """Return the version of a value; None for a torn one."""
     version = int(value[:16] or 0)
     return version if value == value_of(version) else None
 
 
 def daemon(config: str, ready: Connection) -> None:
-    """What the command runs in its background process."""
+    """Run the daemon as the command does in its background process."""
     from zarrfs.daemon.serve import serve
 
     os.setsid()
@@ -56,7 +55,7 @@ def daemon(config: str, ready: Connection) -> None:
 
 @contextmanager
 def running(store: Path, path: Path) -> Iterator[int]:
-    """A mount that is killed in the end at the latest. Its process."""
+    """Yield the process of a mount, and kill it in any case."""
     ready, theirs = PROCESSES.Pipe(duplex=False)
     config = MountConfig(store=str(store), mountpoint=str(path), log_level="error")
     process = PROCESSES.Process(target=daemon, args=(config.to_json(), theirs))
@@ -70,7 +69,7 @@ def running(store: Path, path: Path) -> Iterator[int]:
 
 
 def sweep(store: Path, path: Path) -> bool:
-    """What a daemon that was killed left behind is nobody's any more, and goes when its folder is listed. Whether there was something."""
+    """Let a listing remove the abandoned temporary files of a killed daemon; return True if there were any."""
 
     def temporary() -> list[str]:
         return [name for name in os.listdir(store) if name.endswith((".partial", ".__lock"))]
@@ -82,7 +81,7 @@ def sweep(store: Path, path: Path) -> bool:
 
 
 class Writers:
-    """Programs that write until the mount is gone, each in its own way; what was acknowledged to them, by key."""
+    """Programs that write until the mount is gone, each in its own way; ``acknowledged`` holds the last acknowledged version by key."""
 
     def __init__(self, raw: Path, versions: Iterator[int]) -> None:
         self.raw = raw
@@ -103,13 +102,13 @@ class Writers:
             assert not thread.is_alive(), "who writes into a mount that was killed waits for ever"
 
     def in_place(self) -> None:
-        """As ``cp`` does: open with O_TRUNC, write, fsync."""
+        """Write as ``cp`` does: open with O_TRUNC, write, fsync."""
         version = next(self.versions)
         self._write("in_place", version)
         self.acknowledged["in_place"] = version
 
     def by_rename(self) -> None:
-        """As zarr-python and tensorstore set a key."""
+        """Write as zarr-python and tensorstore set a key."""
         version = next(self.versions)
         partial = f"by_rename.{version:032x}.partial"
         self._write(partial, version)
@@ -117,7 +116,7 @@ class Writers:
         self.acknowledged["by_rename"] = version
 
     def by_link(self) -> None:
-        """As zarr-python creates a key."""
+        """Write as zarr-python creates a key."""
         version = next(self.versions)
         partial, key = f"new.{version:032x}.partial", f"new{version}"
         self._write(partial, version)
@@ -177,7 +176,7 @@ def test_kill_9_tears_nothing_and_loses_nothing_that_was_acknowledged(tmp_path: 
 
 
 def write_in_place(path: str, ready: Connection) -> None:
-    """The control: what a daemon would do that changes the file of a key."""
+    """Change the file of a key in place: the control, for a daemon that does not write atomically."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     for version in itertools.count(1):
         value = value_of(version)

@@ -1,6 +1,6 @@
 """kill -9 of the daemon while four programs change elements of the same chunks, through two views and through mappings.
 
-No chunk is torn, no element is another writer's, nothing that was acknowledged is lost, and no program is left waiting.
+No chunk is torn, no element is another writer's, no acknowledged write is lost, and no program is left waiting.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def writing(mount: Path, way: str, writer: int, version: int) -> Iterator[forge.
 
 
 class Written:
-    """The versions of each element: what was acknowledged last, and what somebody began to write since."""
+    """The versions of each element: the last acknowledged one, and the latest one whose write began since."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[int, int] = defaultdict(int)
         self.begun: dict[int, int] = defaultdict(int)
 
     def learn(self, told: bytes, *, only_by_fsync: bool) -> int:
-        """How many were acknowledged; ``only_by_fsync``: close(2) stores nothing yet."""
+        """Return the number of acknowledgements; with ``only_by_fsync``, close(2) stores nothing yet and does not count."""
         count = 0
         for start in range(0, len(told) - len(told) % TOLD.size, TOLD.size):
             is_acknowledged, index, version = TOLD.unpack_from(told, start)
@@ -82,13 +82,13 @@ def test_kill_9_while_four_programs_change_the_same_chunks(tmp_path: Path, shard
             writers = [stack.enter_context(writing(mount.path, way, which, number << 20)) for which, way in enumerate(WAYS)]
             told = [process.stdout.fileno() for process in writers if process.stdout is not None]
             heard = [os.read(fd, TOLD.size) for fd in told]
-            # The second thing that somebody tells: one is acknowledged.
+            # The second report of any writer: one write is acknowledged.
             assert select.select(told, [], [], SECONDS)[0]
             killer = threading.Timer(moments.uniform(0.001, 0.150), os.kill, (mount.pid, signal.SIGKILL))
             killer.start()
             codes = [process.wait(SECONDS) for process in writers]
             errors = [process.stderr.read() for process in writers if process.stderr is not None]
-            # Who reads what a dead daemon should have given gets SIGBUS.
+            # Access to a page of a dead daemon is SIGBUS.
             assert set(codes) <= {0, -signal.SIGBUS} and not any(errors), (codes, errors, mount.log())
             acknowledged = sum(
                 written.learn(first + _rest(fd), only_by_fsync=sharded and way == "chunks")
@@ -99,7 +99,7 @@ def test_kill_9_while_four_programs_change_the_same_chunks(tmp_path: Path, shard
         written.compare(zarr.open_array(store / "a", mode="r")[:])
     with mounted(store) as mount:
         written.compare(np.load(mount.path / "npy/a.npy"))
-        # What a killed daemon left is nobody's any more, and goes when its folder is listed.
+        # A listing removes the abandoned temporary files of a killed daemon.
         os.listdir(mount.path / "raw/a/c")
     left = {path.name for path in store.rglob("*") if path.is_file()}
     assert left == {"zarr.json", *map(str, range(CHUNKS // 4 if sharded else CHUNKS))}

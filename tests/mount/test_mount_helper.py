@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 EXAMPLE = ROOT / "demo" / "example.zarr"
 USER = 65534
 
-# In $W; whatever fails, nothing stays mounted there, and the daemons end. Logs are those of this namespace.
+# In $W; after any failure nothing stays mounted there, and the daemons end. Logs are those of this namespace.
 _PREPARED = """
 mount -t tmpfs logs /var/log
 "$SCRIPTS/zarrfs" install mount-helper > /dev/null
@@ -43,7 +43,7 @@ cd "$W"
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that everybody may enter, with a store, an archive of it, and a mountpoint."""
+    """A world-accessible folder with a store, an archive of it, and a mountpoint."""
     with tempfile.TemporaryDirectory(prefix="zarrfs-test-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -55,11 +55,11 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def machine(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a script in ``folder``, ``$W``, on a machine on which mount(8) knows zarrfs; no daemon of it is left."""
+    """A function that runs a script in ``folder`` (``$W``), on a machine whose mount(8) supports zarrfs. No daemon may be left."""
 
     def run(script: str, **options: bool) -> subprocess.CompletedProcess[str]:
         done = run_in_namespace(_PREPARED + script, sbin=True, env={"W": str(folder), "LC_ALL": "C.UTF-8"}, **options)
-        # Where a mount was detached, its daemon may still be about to end.
+        # The daemon of a detached mount may still be ending.
         left = [pid for pid in _daemons(folder) if not _ends(pid)]
         assert not left, f"{left}\n{done.stdout}\n{done.stderr}"
         return done
@@ -68,7 +68,7 @@ def machine(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def _daemons(folder: Path) -> list[int]:
-    """The processes that have something of ``folder`` among their arguments."""
+    """Return the processes with ``folder`` in an argument."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ def _daemons(folder: Path) -> list[int]:
 
 
 def _ends(pid: int, seconds: float = 30) -> bool:
-    """Whether a process ends by itself, in time; else it is killed."""
+    """Return True if a process ends by itself in time; otherwise kill it."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -98,13 +98,13 @@ Machine = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What a script that succeeded printed."""
+    """Return the output of a successful script."""
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()
 
 
 def unescaped(text: str) -> str:
-    """What findmnt(8) means by ``text``."""
+    """Return ``text`` without the escapes of findmnt(8)."""
     return re.sub(rb"\\x([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), text.encode()).decode()
 
 
@@ -265,7 +265,7 @@ def test_secrets_of_a_source_are_shown_nowhere(machine: Machine, folder: Path) -
 
 
 def slowly(folder: Path) -> str:
-    """A script that mounts a store each of whose sets takes two seconds, as mount(8) would."""
+    """Return a script that mounts, like mount(8), a store on which each set takes two seconds."""
     config = MountConfig(store=f"{folder}/x.zarr", mountpoint=f"{folder}/mnt", log_file=f"{folder}/log")
     assert "'" not in config.to_json()
     return f"""
@@ -275,13 +275,13 @@ def slowly(folder: Path) -> str:
 
 
 def test_umount_returns_when_the_last_byte_is_stored(machine: Machine, folder: Path) -> None:
-    # A file that was only made is stored when it is released, of which the kernel tells after close() and umount(2).
+    # An empty new file is stored on RELEASE, which the kernel sends after close() and umount(2) have returned.
     assert lines(machine(f"{slowly(folder)} touch mnt/raw/new; umount mnt; ls x.zarr/new")) == ["x.zarr/new"]
 
 
 @pytest.mark.full_length
 def test_without_the_helper_umount_returns_before(machine: Machine, folder: Path) -> None:
-    """What the test above would see if nobody waited."""
+    """The control: without waiting, the value is missing when umount returns."""
     done = machine(f"{slowly(folder)} touch mnt/raw/new; umount -i mnt; ls x.zarr/new || echo early; wait")
     assert lines(done) == ["early"]
 

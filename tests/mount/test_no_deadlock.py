@@ -1,7 +1,7 @@
-"""Nothing waits for ever: writers in one view while readers wait for a slow store in another, under a watchdog.
+"""No request waits forever: writers in one view while readers wait for a slow store in another, under a watchdog.
 
-What is tried is the order that deadlocks a daemon which tells the kernel of changes from its event loop: a READ of an inode is in
-flight (the kernel holds a lock on its pages), the chunk behind it is replaced through another view, and the kernel is to forget these
+The order under test deadlocks a daemon that notifies the kernel of changes from its event loop: a READ of an inode is in flight (the
+kernel holds a lock on its pages), the chunk of that inode is replaced through another view, and the kernel has to invalidate these
 pages. It then waits for the READ, which waits for the daemon.
 """
 
@@ -27,7 +27,7 @@ PAGES = 16
 NBYTES = PAGES * 4096
 CHUNKS = 8
 
-# In processes of their own: a thread that waits for a dead mount would keep pytest.
+# In processes of their own: a thread that waits for a dead mount would block pytest.
 _READER = """
 import errno, os, random, sys
 view, rounds = sys.argv[1], int(sys.argv[2])
@@ -85,8 +85,10 @@ def slow_mount(tmp_path: Path) -> Iterator[Mounted]:
 
 @contextlib.contextmanager
 def programs(mount: Mounted, *scripts: tuple[str, str, int], strict: bool = False) -> Iterator[None]:
-    """Processes that run ``(script, view, rounds)`` on the mount; all have to end well before the watchdog barks. ``strict``: what
-    is read is the old value or the new one (where files are written in place a reader may see half of it, as on any file system)."""
+    """Run processes ``(script, view, rounds)`` on the mount; all have to end well before the watchdog's limit.
+
+    With ``strict``, every read gives the old value or the new one; in place, a reader may see half of a write, as on any file system.
+    """
     paths = {f"{view}/{index}": str(mount.path / view / "a" / str(index)) for view in ("raw", "chunks") for index in range(CHUNKS)}
     paths["npy"] = str(mount.path / "npy/a.npy")
     given = f"PATHS, CHUNKS, NBYTES, STRICT = {paths!r}, {CHUNKS}, {NBYTES}, {strict}\n"
@@ -124,7 +126,7 @@ def test_writers_in_one_view_and_slow_readers_in_the_others(slow_mount: Mounted)
     with programs(slow_mount, (_WRITER, "raw", 1)):
         assert slow_mount.stats()["store_operations"]["set"] > 0
     for index in range(CHUNKS):
-        # All agree in the end.
+        # In the end all views agree.
         stored = (slow_mount.store / "a" / str(index)).read_bytes()
         assert (slow_mount.path / "raw/a" / str(index)).read_bytes() == stored
         assert (slow_mount.path / "chunks/a" / str(index)).read_bytes() == stored
@@ -176,7 +178,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
 def test_a_file_is_removed_while_it_is_stored_and_its_folder_changes(change: str, tmp_path: Path) -> None:
-    """The kernel has the file locked, whoever removes it waits for that, with the folder locked, and what is told of the folder waits."""
+    """The kernel has locked the file; its removal waits for that with the folder locked, and notifications on the folder wait as well."""
     store = write(tmp_path / "store", {"k": b"old", "other": b"value"})
     with mounted_hanging(store, 60.0, cache_dir=str(tmp_path)) as mount, watchdog(60, lambda: os.kill(mount.pid, signal.SIGKILL)):
         path = mount.path / "raw/k"
@@ -196,7 +198,7 @@ def test_a_file_is_removed_while_it_is_stored_and_its_folder_changes(change: str
 
 
 def test_who_changes_other_folders_meanwhile_is_seen(tmp_path: Path) -> None:
-    """However long it takes: only what is told of that folder waits."""
+    """However long the removal takes, only notifications on its folder wait."""
     store = write(tmp_path / "store", {"d/k": b"old", "d/other": b"value", "e/first": b"first", "e/last": b"last"})
     with mounted_hanging(store, 60.0, cache_dir=str(tmp_path)) as mount, watchdog(60, lambda: os.kill(mount.pid, signal.SIGKILL)):
         path, others = mount.path / "raw/d/k", [mount.path / "raw/e/first", mount.path / "raw/e/last"]
@@ -222,7 +224,7 @@ def test_who_changes_other_folders_meanwhile_is_seen(tmp_path: Path) -> None:
 
 
 def wait_until_locked(pattern: str) -> None:
-    """Until the kernel keeps one of these tasks waiting, beyond signals (proc(5), /proc/pid/stat: state D)."""
+    """Wait until the kernel blocks one of these tasks beyond signals (proc(5), /proc/pid/stat: state D)."""
     states = ""
     while "D" not in states:
         with contextlib.suppress(FileNotFoundError):

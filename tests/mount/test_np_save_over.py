@@ -1,4 +1,4 @@
-"""``numpy.save`` over an array of another shape or type: what describes the array stays."""
+"""``numpy.save`` over an array of another shape or type: the other metadata of the array stays."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def made(store: Path, zarr_format: int = 3, **more: Any) -> None:
 
 
 def told(mount: Mounted) -> dict[str, Any]:
-    """The array as the mount describes it in v3's words, without the text of large attributes."""
+    """Return the metadata of the array in the form of v3, with lengths in place of large attributes."""
     found: dict[str, Any] = json.loads((mount.path / "zarr3/a/zarr.json").read_text())
     if "large" in found["attributes"]:
         found["attributes"]["large"] = len(found["attributes"]["large"])
     for codec in found["codecs"]:
-        # It follows from the data type.
+        # This follows from the data type.
         codec.get("configuration", {}).pop("typesize", None)
     return found
 

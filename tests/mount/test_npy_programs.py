@@ -1,4 +1,4 @@
-"""Whole arrays written by programs as they are: cp, NumPy, dd, mv, rm, rsync, through a real mount."""
+"""Whole arrays written by unmodified programs: cp, NumPy, dd, mv, rm, rsync, through a real mount."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def elements() -> Elements:
 
 
 def stored(mount: Mounted, name: str) -> Elements:
-    """The array as zarr-python reads it from the store's own folder."""
+    """Return the array as zarr-python reads it from the store's own folder."""
     return np.asarray(zarr.open_array(mount.store / name, mode="r")[...])
 
 
@@ -54,7 +54,7 @@ def test_cp_in_and_out(mount: Mounted, elements: Elements, tmp_path: Path) -> No
     np.testing.assert_array_equal(stored(mount, "group/name"), elements)
     assert run("cp", path, tmp_path / "out.npy").stderr == ""
     assert run("cmp", tmp_path / "a.npy", tmp_path / "out.npy").returncode == 0
-    # Over what is there: of another shape.
+    # Overwrite the file with another shape.
     np.save(tmp_path / "a.npy", elements[:7])
     assert run("cp", tmp_path / "a.npy", path).stderr == ""
     np.testing.assert_array_equal(stored(mount, "group/name"), elements[:7])
@@ -110,7 +110,7 @@ def test_a_mebibyte_inside_one_chunk_costs_one_get_and_one_set(tmp_path: Path) -
             file.seek(128 + (1 << 20))
             assert file.write(bytes(1 << 20)) == 1 << 20
         assert cost["set"] == 1
-        # Documents are read with the same operation: that of the chunk is one of them at most.
+        # Documents are read with `get`, too, so that decoded chunks are counted instead.
         assert mount.stats()["chunks_decoded"] == 1
         assert mount.stats()["chunks_encoded"] == 1
         elements.reshape(-1)[1 << 18 : 1 << 19] = 0
@@ -121,7 +121,7 @@ def test_mv_rm_and_rmdir(mount: Mounted, elements: Elements, tmp_path: Path) -> 
     np.save(tmp_path / "a.npy", elements)
     folder = mount.path / "npy"
     assert run("mkdir", folder / "g", folder / "h").stderr == ""
-    # From another file system: mv copies.
+    # Between file systems, mv copies.
     assert run("mv", tmp_path / "a.npy", folder / "g" / "a.npy").stderr == ""
     assert run("mv", folder / "g" / "a.npy", folder / "h" / "b.npy").stderr == ""
     np.testing.assert_array_equal(stored(mount, "h/b"), elements)
@@ -167,7 +167,7 @@ def test_gibibytes_go_in_and_out_below_300_mb(tmp_path: Path) -> None:
     shape = (share(32768), 32768)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
-    # Rows that differ from one another: 1 GiB in a few pieces is as good as from a file.
+    # Rows that differ from one another: 1 GiB from repeated pieces is as good as from a file.
     rows = np.repeat(np.arange(1, 65, dtype="<f4"), 32768).tobytes()
     with mounted(store) as mount:
         path = mount.path / "npy" / "a.npy"

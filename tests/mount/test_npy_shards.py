@@ -1,4 +1,4 @@
-"""Whole arrays over shards that are larger than the memory that zarrfs may take, written and read by programs through a real mount."""
+"""Whole arrays over shards that are larger than the memory limit of zarrfs, written and read by programs through a real mount."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ SHAPE = (8192, 4096)
 """Two shards of 64 MiB."""
 
 MEMORY = 400_000_000
-"""Of the daemon: its program, what `--memory-limit` allows (192 MiB), and one shard in the making."""
+"""Limit for the daemon: its program, `--memory-limit` (192 MiB), and one shard being encoded."""
 
 
 def peak_nbytes(mount: Mounted) -> int:
-    """The most memory that the daemon has had."""
+    """Return the peak memory of the daemon."""
     status = Path(f"/proc/{mount.pid}/status").read_text()
     return max(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
 @pytest.mark.full_length
 def test_shards_of_64_mib_are_written_with_little_more_memory_than_one_takes_twice(tmp_path: Path) -> None:
-    # Nothing compresses it, so that what is encoded is as large as what is not: 64 MiB of chunks, and as much again as one value.
+    # Incompressible elements: 64 MiB of chunks encode to a value of 64 MiB.
     elements = np.random.default_rng(0).integers(0, 2**32, SHAPE, np.uint32)
     np.save(tmp_path / "source.npy", elements)
     store = tmp_path / "store.zarr"
@@ -39,12 +39,12 @@ def test_shards_of_64_mib_are_written_with_little_more_memory_than_one_takes_twi
         assert mount.operations()["set"] == 2
         np.testing.assert_array_equal(zarr.open_array(store / "a", mode="r")[...], elements)
         assert peak_nbytes(mount) < MEMORY
-        # In place, too: there shards are stored while others are being written.
+        # In place as well: shards are stored while others are being written.
         np.save(tmp_path / "source.npy", ~elements)
         command = ["dd", f"if={tmp_path / 'source.npy'}", f"of={target}", "bs=1M", "conv=notrunc", "status=none"]
         subprocess.run(command, check=True)
         assert mount.operations()["set"] == 4
-        # Documents, and nothing of the shards.
+        # Documents are read, and no shards.
         assert mount.stats()["bytes_read"] < 100_000
         np.testing.assert_array_equal(zarr.open_array(store / "a", mode="r")[...], ~elements)
         assert peak_nbytes(mount) < MEMORY

@@ -1,4 +1,4 @@
-"""Arrays of elements that have no fixed size, through the kernel: programs that read and write chunks whose size only decoding tells."""
+"""Arrays of elements without a fixed size, through the kernel: programs read and write chunks whose size is known only after decoding."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ JSON = numcodecs.JSON()
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A copy of what zarr 2.18 wrote."""
+    """A copy of a store written by zarr 2.18."""
     return Path(shutil.copytree(CASES / "v2" / "objects" / "store", tmp_path / "objects"))
 
 
 def sizes(folder: Path) -> dict[str, int]:
-    """What ``ls -l`` says."""
+    """Return the sizes that ``ls -l`` prints."""
     lines = run("ls", "-l", folder).stdout.decode().splitlines()[1:]
     return {line.split()[8]: int(line.split()[4]) for line in lines}
 
@@ -62,7 +62,7 @@ def test_programs_write_text(store: Path, tmp_path: Path) -> None:
         assert json.loads(stored(store, "json2/0"))[2] == "longer than it was"
         assert os.stat(file).st_size == len(file.read_bytes()) == len('[{"a":1},[1,2],"longer than it was","|O",[3]]')
         shell("""echo '["x", null, [], "|O", [3]]' > "$1" """, file)
-        # What was written is said in fewer bytes by what reads it back.
+        # The normal form is shorter than the written text.
         assert file.read_text() == '["x",null,[],"|O",[3]]'
         assert sizes(chunks / "json2")["0"] == len(file.read_text())
         run("cp", chunks / "vlen_utf8" / "1", tmp_path / "copy")
@@ -71,7 +71,7 @@ def test_programs_write_text(store: Path, tmp_path: Path) -> None:
         assert numcodecs.VLenUTF8().decode(stored(store, "vlen_utf8/0")).tolist() == ["b\u00e4r", "\u4e2d\u6587"]
         run("rm", chunks / "vlen_utf8" / "1")
         assert not (store / "vlen_utf8" / "1").exists()
-        # One byte in the middle, in place.
+        # Change one byte in the middle, in place.
         run("cp", chunks / "categorize" / "0", tmp_path / "c")
         data = (tmp_path / "c").read_bytes().replace(b"female", b"feMale", 1)
         (tmp_path / "c").write_bytes(data)
@@ -95,12 +95,12 @@ def test_what_is_no_chunk_is_refused_by_close(store: Path) -> None:
                 for name in ("0", "1"):
                     fd = os.open(mount.path / "chunks" / array / name, os.O_WRONLY | os.O_TRUNC)
                     os.write(fd, value)
-                    # Emptiness alone is published at fsync.
+                    # An empty file is published at fsync only.
                     for end in (os.close,) if value else (os.fsync, os.close):
                         with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
                             end(fd)
             assert (store / array / "0").read_bytes() == before
-            # What was refused goes with RELEASE, which comes after close(2) has returned.
+            # Refused content is dropped at RELEASE, which comes after close(2) has returned.
             with watchdog(20, stopped.set):
                 while mount.stats()["open_handles"] and not stopped.is_set():
                     os.sched_yield()
@@ -122,7 +122,7 @@ def test_a_change_behind_the_mount_has_another_size(store: Path) -> None:
 @pytest.mark.parametrize("dialect", ["v2", "v3"])
 @pytest.mark.parametrize("view", ["chunks", "zarr3"])
 def test_arrays_are_copied_from_store_to_store(dialect: str, view: str, store: Path, tmp_path: Path) -> None:
-    """``cp -r`` in whatever order: chunks may come before the document that makes an array of their folder."""
+    """``cp -r`` in any order: chunks may come before the document that makes their folder an array."""
     zarr = pytest.importorskip("zarr")
     target = tmp_path / "target"
     zarr.open_group(target, mode="w", zarr_format=int(dialect[1]))
@@ -161,7 +161,7 @@ MIB = 1 << 20
 
 
 def hostile(path: Path) -> dict[str, bytes]:
-    """Arrays of two chunks, of which the first lies and the second is sound: it holds three of what is given."""
+    """Write arrays of two chunks: a malicious one, and one of three elements. Return the bytes of the latter for variable lengths."""
     utf8, as_bytes, text, packed = {"id": "vlen-utf8"}, {"id": "vlen-bytes"}, {"id": "json2"}, {"id": "msgpack2"}
     three = number(3) + number(0) * 3
     cases: dict[str, tuple[dict[str, Any], bytes, bytes]] = {

@@ -1,4 +1,4 @@
-"""zarr-python writes documents anew in its own words, which leave out a byte order where elements have none: no other codecs."""
+"""zarr-python rewrites documents without a byte order where elements have none: these are the same codecs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def in_npy(mount: Mounted, dtype: str) -> None:
 
 
 def with_a_byte_order(mount: Mounted, dtype: str) -> None:
-    """As other programs, and zarrfs before, have written it."""
+    """Write the document in the form of other programs, and of former versions of zarrfs."""
     in_npy(mount, dtype)
     path = mount.path / "raw/a/zarr.json"
     document = json.loads(path.read_text())

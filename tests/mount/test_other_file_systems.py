@@ -1,4 +1,4 @@
-"""A store of which a part lies on another file system: nothing can be renamed from one to the other."""
+"""A store of which a part is on another file system: nothing can be renamed from one to the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL, LARGE = np.arange(24, dtype="<i4").reshape(4, 6), np.arange(3_000_000, dt
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Path]:
-    """With a group ``g`` that is another file system."""
+    """A store whose group ``g`` is another file system."""
     folder = tmp_path / "store"
     (folder / "g").mkdir(parents=True)
     run("mount", "-t", "tmpfs", "-o", "size=64m", "none", folder / "g")

@@ -1,4 +1,4 @@
-"""Dialects of another distribution through a real mount: one with its own chain, keys and chunk headers, and one that is only read."""
+"""Dialects of another distribution through a real mount: one with its own codec chain, keys and chunk headers, and a read-only one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ELEMENTS = np.arange(500 * 300, dtype="<i2").reshape(500, 300)
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Mounted]:
-    """``a`` of ``bricks`` and ``b``, its like of ``walls``, in chunks of 128 x 100 that are cut at the edge."""
+    """Array ``a`` of ``bricks`` and its equal ``b`` of ``walls``, in chunks of 128 x 100 that end at the edge."""
     offers = {"zarrfs.codecs": "tests.support.brick_codec:PLUGIN", "zarrfs.dialects": "tests.support.bricks_dialect:PLUGIN"}
     offer(tmp_path / "site", offers)
     store = tmp_path / "store"

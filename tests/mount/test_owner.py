@@ -1,4 +1,4 @@
-"""Whose the files of a mount are, and who may do what with them: the options uid, gid, umask, allow_other and noexec."""
+"""Owners and permissions of the files of a mount: the options uid, gid, umask, allow_other and noexec."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def store(tmp_path: Path) -> Path:
 
 @contextmanager
 def shared(store: Path, *options: str) -> Iterator[Mounted]:
-    """A mount to which others come as far as its modes let them."""
+    """Mount; other users have access as far as the modes permit."""
     with mounted(store, *options) as mount:
         mount.path.parent.chmod(0o755)
         yield mount
 
 
 def attempt(script: str, path: Path, user: int, group: int = OTHER) -> str:
-    """What a user's shell ``script`` says of ``path`` ($1): its output, or the error."""
+    """Return the output of a user's shell ``script`` for ``path`` ($1), or its error."""
     done = subprocess.run(
         ["bash", "-c", script, "bash", str(path)],
         capture_output=True,
@@ -53,7 +53,7 @@ def attempt(script: str, path: Path, user: int, group: int = OTHER) -> str:
 
 
 def whole_tree(path: Path) -> list[os.stat_result]:
-    """Of everything in a tree, as a listing tells it and as a look at the name does, which are one."""
+    """Return the status of everything in a tree, from listings and from lookups, which have to agree."""
     found = [os.lstat(path)]
     for folder, folders, files in os.walk(path):
         with os.scandir(folder) as entries:
@@ -63,7 +63,7 @@ def whole_tree(path: Path) -> list[os.stat_result]:
 
 
 def modes(path: Path) -> tuple[set[int], set[int]]:
-    """The permissions of all folders, and of all files."""
+    """Return the permissions of all folders, and of all files."""
     tree = whole_tree(path)
     return (
         {stat.S_IMODE(each.st_mode) for each in tree if stat.S_ISDIR(each.st_mode)},
@@ -72,20 +72,20 @@ def modes(path: Path) -> tuple[set[int], set[int]]:
 
 
 def mount_line(path: Path) -> tuple[set[str], set[str]]:
-    """The options of the mount, and of its file system, as findmnt shows them."""
+    """Return the options of the mount, and of its file system, as findmnt shows them."""
     for fields in mount_table():
         if fields[4] == str(path):
             return set(fields[5].split(",")), set(fields[-1].split(","))
     raise AssertionError(f"nothing is mounted on {path}")
 
 
-# --- what stat shows
+# --- stat
 
 
 def test_by_default_files_belong_to_who_mounts(store: Path) -> None:
     with mounted(store) as mount:
         assert {(each.st_uid, each.st_gid) for each in whole_tree(mount.path)} == {(0, 0)}
-        # For reading alone: the folder of the views, and README.txt.
+        # The folder of the views and README.txt are read-only.
         assert modes(mount.path) == ({0o755, 0o555}, {0o644, 0o444})
         assert modes(mount.path / "raw") == ({0o755}, {0o644})
 
@@ -132,7 +132,7 @@ def test_what_the_kernel_is_told_to_enforce(store: Path) -> None:
         assert {"default_permissions", "allow_other"} <= more
 
 
-# --- who may do what
+# --- permissions
 
 
 def test_without_allow_other_nobody_else_may_look(store: Path) -> None:
@@ -185,7 +185,7 @@ def test_chmod_and_chown_change_nothing_for_those_who_may(store: Path) -> None:
         before = document.stat()
         assert attempt('chmod 400 "$1"', document, NOBODY, GROUP) == ""
         assert attempt(f'chown {NOBODY}:{GROUP} "$1"', document, NOBODY, GROUP) == ""
-        # As on any other file system: files cannot be given away, and only the owner says how they may be used.
+        # As on any other file system: files cannot be given away, and only the owner can change permissions.
         assert attempt('chown 0 "$1"', document, NOBODY, GROUP) == "!Operation not permitted"
         assert attempt('chmod 777 "$1"', document, OTHER) == "!Operation not permitted"
         assert attempt('chown 0:0 "$1" && chmod 400 "$1" && chown root "$1"', document, 0, 0) == ""
@@ -211,6 +211,6 @@ def test_no_program_in_a_mount_is_run(noexec: bool, store: Path) -> None:
         with pytest.raises(PermissionError) as caught:
             subprocess.run([program], check=False)
         assert caught.value.errno == errno.EACCES
-        # Who asks the loader to run it needs no permission to run it, unless the mount says otherwise.
+        # Mapping a program needs no execute permission, as for the loader, unless the mount is noexec.
         mapped = subprocess.run([sys.executable, "-c", MAPS, str(program)], capture_output=True, text=True, check=False)
         assert (mapped.returncode, "PermissionError" in mapped.stderr) == ((1, True) if noexec else (0, False))

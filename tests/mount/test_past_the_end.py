@@ -1,4 +1,4 @@
-"""What a mapping wrote behind the end of its file is no data when the file grows, as on any local file system."""
+"""Bytes that a mapping wrote beyond the end of its file are zeros when the file grows, as on any local file system."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_it_is_zeros(tmp_path: Path, name: str, grow: Callable[[int, Path], byte
         file = os.open(path, os.O_RDWR | os.O_CREAT)
         os.pwrite(file, b"a" * SIZE, 0)
         with mmap.mmap(file, SIZE) as mapped:
-            # The rest of the page can be written to: CPython's slices end with the file, the address does not.
+            # The rest of the page is writable: slices in CPython end with the file, the address range does not.
             _behind(mapped, 150, b"past the end")
             _behind(mapped, 5, b"b")
             if flushed:

@@ -73,7 +73,7 @@ def test_sqlite3_takes_back_what_a_killed_writer_began(folder: Path, behind: Pat
     demand("sqlite3")
     database = folder / "t.db"
     run("sqlite3", database, "create table t(a); insert into t values ('old');")
-    # With no cache to speak of the transaction is in the file before it is committed; the journal is what undoes it.
+    # Almost without a cache, the transaction is in the file before its commit; the journal undoes it.
     script = "pragma cache_size=1; begin; update t set a = 'new'; insert into t select hex(randomblob(9000)) from t;"
     script += "insert into t select hex(randomblob(9000)) from t, t; select 'begun';\n"
     with subprocess.Popen(["sqlite3", str(database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:

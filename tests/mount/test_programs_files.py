@@ -1,4 +1,4 @@
-"""Editors and copying programs on a mounted raw/, as they are: what they leave behind is what they leave in a plain folder."""
+"""Unmodified editors and copying programs on a mounted raw/ leave the same files as in a plain folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 
 @pytest.fixture
 def folder(mount: Mounted, request: pytest.FixtureRequest) -> Path:
-    """A folder in raw/ of this test's own."""
+    """A folder in raw/ for this test alone."""
     path = mount.path / "raw" / re.sub(r"\W+", "-", request.node.name)
     path.mkdir()
     return path
@@ -41,7 +41,7 @@ def behind(mount: Mounted, folder: Path) -> Path:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A folder with folders, an empty file, an empty folder and a large file in it, none of them from today."""
+    """A folder with folders, an empty file, an empty folder and a large file, all with old times."""
     path = tmp_path / "source"
     (path / "a" / "b").mkdir(parents=True)
     (path / "empty folder").mkdir()
@@ -62,7 +62,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-# vim makes no backups of what lies in /tmp, unless it is told to.
+# By default, vim makes no backups of files in /tmp.
 VIM = ("vim", "-u", "NONE", "-N", "-i", "NONE", "-c", "set backupskip= directory=. updatecount=1")
 
 

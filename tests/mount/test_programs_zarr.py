@@ -1,5 +1,4 @@
-"""zarr-python's LocalStore and tensorstore's file driver with a folder in raw/ as theirs: what they write reaches the store, their
-temporary names do not."""
+"""zarr-python's LocalStore and tensorstore's file driver in a folder of raw/: values reach the store, temporary names do not."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def temporary_names(folder: Path) -> list[str]:
 
 
 def suite_outcome(folder: Path) -> str:
-    """Run zarr-python's suites for stores in ``folder``: what pytest counted."""
+    """Run zarr-python's suites for stores in ``folder``; return pytest's summary."""
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "no:warnings"]
     done = subprocess.run(
         [*command, "-o", "asyncio_mode=auto", SUITE],
@@ -149,7 +148,7 @@ for step in range(8):
 
 
 def test_tensorstore_processes_take_turns_at_each_chunk(folder: Path, behind: Path) -> None:
-    """Each writes a row of all chunks: were the locks not held, or the names not theirs alone, rows would get lost."""
+    """Each writes a row of all chunks: if locks were not held, or temporary names were shared, rows would get lost."""
     tensorstore = pytest.importorskip("tensorstore")
     writers = [subprocess.Popen([sys.executable, "-c", _TENSORSTORE, str(folder), str(row)]) for row in range(3)]
     assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""A real file system with a quota (btrfs): what does not fit is EDQUOT, as ENOSPC is elsewhere, and costs nothing that was there."""
+"""A real file system with a quota (btrfs): exceeding it is EDQUOT, handled as ENOSPC, and no stored value is lost."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def stored(store: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
 
 
 def exhaust(folder: Path) -> None:
-    """Let nothing more fit."""
+    """Write until nothing more fits."""
     with (folder / "ballast").open("wb", buffering=0) as file:
         for size in (1 << 20, 1 << 16, 1 << 12):
             with suppress(OSError):
@@ -88,7 +88,7 @@ def test_a_replacement_beyond_the_quota_leaves_the_array_and_may_be_tried_again(
         place = mount.path / "npy/a.npy"
         assert errno_of(lambda: place.write_bytes(npy(np.ones(5_000_000, "<i4")))) == errno.EDQUOT
         assert np.array_equal(stored(store), OLD)
-        # What was removed counts for a while; the administrator is quicker.
+        # Removed data counts for a while; raise the quota, as an administrator would.
         limit(store.parent, 4 * QUOTA)
         place.write_bytes(npy(new))
         assert np.array_equal(np.load(place), new)

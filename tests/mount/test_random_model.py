@@ -49,7 +49,7 @@ def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple
         str(tmp_path / "cache"),
     )
     with mounted(store, *fixed, *options, ends_with=None) as mount:
-        # Names that were renamed behind the mount are kept by the kernel for as long as the metadata may be old.
+        # The kernel keeps names renamed by another program for as long as metadata may be outdated.
         model.demands_news = FULL and options[1:3] != ("--metadata-ttl", "1")
         model.run(mount.path, SECONDS, threads=4)
         ended = mount.umount()

@@ -1,4 +1,4 @@
-"""A folder of ``raw/`` that a program has open, or as its working directory, stays the folder that it was."""
+"""A folder of ``raw/`` that a program has open, or as its working directory, stays the same folder."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_it_is_stale_where_another_program_put_something_else_in_its_place(
             for each in (fd, below):
                 assert errno_of(partial(STEPS[step], each)) == errno.ESTALE
             assert content(store) == before
-            # By its path it is what is there now.
+            # Its path leads to the current folder.
             if how in ("replaced", "made anew"):
                 (raw / "a/b/mine").write_bytes(b"mine")
                 assert (store / "a/b/mine").read_bytes() == b"mine"
@@ -115,7 +115,7 @@ def test_it_goes_where_this_mount_renames_it(store: Path, step: str, options: tu
 
 
 def test_many_folders_take_few_descriptors_and_none_of_those_that_data_depends_on(tmp_path: Path) -> None:
-    """What is written to a value is bound to its folder, however many folders were looked up since it was opened."""
+    """Writes to a value are bound to its folder, however many folders were looked up since it was opened."""
     store = tmp_path / "store"
     fill(store / "a", b"old")
     for number in range(300):

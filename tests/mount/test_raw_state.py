@@ -1,11 +1,10 @@
-"""A mounted raw/ beside a plain folder: the same calls, the same outcome.
+"""A mounted raw/ beside a plain folder: the same calls have the same outcome.
 
-Every call is made on both; what it gives, or its errno, has to be the same, and after each step so have all names, sizes, link counts
-and contents, as names and as open files show them. When everything is closed the store holds what the plain folder holds, and nothing
-under a temporary name.
+Every call is made on both; its result or errno has to be the same, and after each step all names, sizes, link counts and contents have
+to be the same, by name and by open file. When everything is closed the store holds what the plain folder holds, and no temporary name.
 
-Two differences are meant: hard links are refused (EPERM) but for temporary names, and there the two names do not share later writes.
-Only files are temporary: a folder of such a name is a folder of the store.
+Two differences are intended: hard links are refused (EPERM) except for temporary names, and then the two names do not share later
+writes. Only files are temporary: a folder of such a name is a folder of the store.
 """
 
 from __future__ import annotations
@@ -180,7 +179,7 @@ class RawMachine(RuleBasedStateMachine):
 
     @rule(temporary=TEMPORARY, path=PATHS, data=st.none() | st.binary(max_size=20))
     def link_and_unlink(self, temporary: str, path: str, data: bytes | None) -> None:
-        """As zarr-python creates a key where none may be replaced."""
+        """Create a key without replacement, as zarr-python does."""
         if is_temporary(path) or any(temporary == each for _, _, each in self.open):
             return
         if data is not None:
@@ -194,7 +193,7 @@ class RawMachine(RuleBasedStateMachine):
             expected = "File exists" if (self.plain / new).exists() else "Operation not permitted"
             assert outcome(os.link, self.ours / old, self.ours / new) == ("fails", expected)
 
-    # --- what has to be the same --------------------------------------------------------------------------------------------------
+    # --- comparison ---------------------------------------------------------------------------------------------------------------
 
     @invariant()
     def same(self) -> None:
@@ -208,12 +207,12 @@ class RawMachine(RuleBasedStateMachine):
 
 
 def is_called(fd: int, path: Path) -> bool:
-    """Whether the open file is the one at ``path``."""
+    """Return True if the open file is the one at ``path``."""
     return os.path.samestat(os.fstat(fd), path.stat())
 
 
 def tree(root: Path) -> dict[str, tuple[int, int, bytes] | None]:
-    """All names below a folder: of files their size, link count and content."""
+    """Return all names below a folder: for files their size, link count and content."""
     found: dict[str, tuple[int, int, bytes] | None] = {}
     for path in sorted(root.rglob("*")):
         told = path.lstat()

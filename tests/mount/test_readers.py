@@ -1,4 +1,4 @@
-"""Whole arrays read by real programs under little memory: the kernel's readahead asks ahead, out of order and more than once."""
+"""Whole arrays read by real programs with little memory: the kernel's readahead requests data early, out of order and repeatedly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.fuse
 
 
 def digest_of_cat(path: Path, skip: int) -> str:
-    """SHA-256 of what ``cat`` prints, without its first bytes."""
+    """Return the SHA-256 of the output of ``cat``, without its first bytes."""
     digest = hashlib.sha256()
     with subprocess.Popen(["cat", str(path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -1,7 +1,7 @@
-"""What ``zarrfs umount`` says of content that was refused, and of bytes that were accepted and could not be stored.
+"""Output of ``zarrfs umount`` on refused content, and on bytes that were accepted and could not be stored.
 
-Refused, and the program was told at close or fsync: a note, exit code 0. Accepted (bytes of a mapping, whoever was told; what only the
-last RELEASE finds out) and not stored: named in errors.jsonl, exit code 7.
+Refused, with an error of close or fsync for the program: a note, exit code 0. Accepted and not stored (bytes of a mapping, whether or
+not a program got an error; failures detected only by the last RELEASE): named in errors.jsonl, exit code 7.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def remove_behind(mount: Mounted) -> None:
     shutil.rmtree(mount.store / "a")
 
 
-# --- told -----------------------------------------------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------------------------------------
 
 
 def too_short(mount: Mounted) -> int:
@@ -103,7 +103,7 @@ def half_an_array(mount: Mounted) -> int:
 
 
 def no_header(mount: Mounted) -> int:
-    """Told by each of three calls."""
+    """Each of three calls returns the error."""
     file = os.open(mount.path / "npy/b.npy", os.O_WRONLY | os.O_CREAT)
     assert errno_of(lambda: os.write(file, bytes(300))) == errno.EINVAL
     assert errno_of(lambda: os.fsync(file)) == errno.EINVAL
@@ -246,7 +246,7 @@ def test_a_new_file_that_close_has_refused_is_not_found_any_more(tmp_path: Path)
 
 
 def test_the_reason_why_a_new_array_was_refused_is_the_one_that_is_logged(tmp_path: Path) -> None:
-    """close(2) tells the program again, and is no news."""
+    """close(2) returns the error again, which is not logged again."""
     store = tmp_path / "store"
     store.mkdir()
     with mounted(store, "--new-dialect", "v3_2019", ends_with=None) as mount:

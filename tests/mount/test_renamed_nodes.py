@@ -1,4 +1,4 @@
-"""``mv`` of arrays and groups inside one hierarchy, in every layout: a rename of keys, so that every byte stays."""
+"""``mv`` of arrays and groups inside one hierarchy, in every layout: a rename of keys that keeps every byte."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def values(store: Path) -> dict[str, bytes]:
 
 
 def moved(before: dict[str, bytes], old: str, new: str) -> dict[str, bytes]:
-    """What is to be there when the node ``old`` (``g/a``) has the path ``new``: the same values under other keys."""
+    """Return the expected values after the node ``old`` (``g/a``) was moved to ``new``: the same values under other keys."""
     after = {}
     for key, value in before.items():
         for top in ("meta/root/", "data/root/", "data/", ""):
@@ -94,7 +94,7 @@ def test_an_array_is_renamed_over_another(mount: Mounted) -> None:
 
 
 def test_an_array_that_was_renamed_over_another_is_found_at_once(mount: Mounted) -> None:
-    """Both names are the kernel's before: it asks for nothing but the inode."""
+    """The kernel knows both names before, and only requests attributes of the inode."""
     np.save(mount.path / "npy/h/keep.npy", np.zeros(3))
     with (mount.path / "chunks/g/a/0.0").open("rb"):
         os.replace(mount.path / "npy/g/a.npy", mount.path / "npy/h/keep.npy")
@@ -183,7 +183,7 @@ def test_what_only_the_store_knows_of_an_array_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dialect", APART)
 def test_chunks_that_wait_for_nothing_are_no_obstacle(tmp_path: Path, dialect: str) -> None:
-    """Chunks without a document lie where the node is to be."""
+    """Chunks without a document are at the target path."""
     store = tmp_path / "store"
     store.mkdir()
     with mounted(store, "--new-dialect", dialect) as mount:

@@ -1,4 +1,4 @@
-"""An array is renamed again and again through this mount, while programs change its chunks: none of them learns anything of it."""
+"""An array is renamed repeatedly through this mount, while programs change its chunks: none of them gets an error."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_write_goes_to_the_array(options: tuple[str, ...], sharded: bool, 
 
 
 class StaleName(Exception):
-    """The name was another's before it was opened."""
+    """The name led to another array before it was opened."""
 
 
 def opened(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""A value that another program replaces by rename, again and again: open(2) takes the old one or the new one, and a read is of it."""
+"""A value that another program repeatedly replaces by rename: open(2) opens the old one or the new one, and all reads are of that one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MiB = 1 << 20
 
 @contextmanager
 def replaced_by(values: list[bytes], path: Path) -> Iterator[None]:
-    """Meanwhile another program gives ``path`` one value after the other."""
+    """Replace ``path`` by one value after the other from another program during the block."""
     over = threading.Event()
     new = path.parent.with_name("new")
 

@@ -1,4 +1,4 @@
-"""What was accepted and can no longer be stored where it belongs: it follows its array, or is saved below the cache folder."""
+"""Accepted data that can no longer be stored at its path: it follows its array, or is saved below the cache folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
     try:
         yield fd
     finally:
-        # Of a mount that has ended, close(2) tells that.
+        # After the end of the mount, close(2) fails.
         with suppress(OSError):
             os.close(fd)
 
@@ -192,7 +192,7 @@ def test_who_asks_after_it_was_saved_is_told_once(store: Path, tmp_path: Path) -
             write_a_chunk(mount)
             replaced(store)
             while not any("saved in" in line["message"] for line in said(mount)):
-                # A look that began while the one was gone and the other not there yet says that nothing is.
+                # A lookup that began while the old document was gone and the new one not there yet finds nothing.
                 with suppress(FileNotFoundError):
                     os.stat(mount.path / "chunks/a/.zarray")
             with pytest.raises(OSError, match="Stale file handle"):
@@ -209,7 +209,7 @@ def test_what_waits_goes_with_an_array_that_another_program_erases(store: Path, 
 
 
 def test_what_is_closed_while_the_documents_cannot_be_read_is_saved(store: Path, tmp_path: Path) -> None:
-    """Nobody has the file open any more when they are back."""
+    """When they are readable again, no program has the file open."""
     make(store, "b")
     document = (store / "b/zarr.json").read_bytes()
     with mounted(store, "--cache-dir", str(tmp_path / "cache"), ends_with=7) as mount:

@@ -1,4 +1,4 @@
-"""Another file of the same size and time is another value: ``rsync -a``, ``cp -p`` and tar put such files behind a mount."""
+"""Another file of the same size and time is another value: ``rsync -a``, ``cp -p`` and tar create such files as external changes."""
 
 from __future__ import annotations
 

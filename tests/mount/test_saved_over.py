@@ -1,4 +1,4 @@
-"""A whole array that some have open while others save an array of another type or shape under its name."""
+"""A whole array that some programs have open while others save an array of another type or shape under its name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mount(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]:
 
 
 def save_over(mount: Mounted, values: np.ndarray = NEW) -> None:
-    """As another program does."""
+    """Save an array over `a.npy` in another process."""
     code = f"import numpy, sys; numpy.save({str(mount.path / 'npy/a.npy')!r}, numpy.full({values.size}, 1.5, {values.dtype.str!r}))"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -67,7 +67,7 @@ def test_a_mapping_gets_no_bytes_of_the_new_array(mount: Mounted) -> None:
     mapped = mmap.mmap(fd, 128 + 4 * LENGTH, prot=mmap.PROT_READ)
     assert mapped[128] == 7
     save_over(mount)
-    # Another program may have it open, and read, by now.
+    # Another program may have opened and read it by now.
     assert (np.load(mount.path / "npy/a.npy") == NEW).all()
     pid = os.fork()
     if not pid:

@@ -1,4 +1,4 @@
-"""The examples of docs/SEMANTICS.md, run as they stand there."""
+"""The examples of docs/SEMANTICS.md, run without changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fuse
 
 
 def examples() -> Iterator[tuple[str, str]]:
-    """Commands and the output that the page shows for each."""
+    """Yield commands and the output that the page shows for each."""
     for block in re.findall(r"```console\n(.*?)```", TEXT, re.DOTALL):
         yield from re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
 
@@ -45,6 +45,6 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path) -> None:
             assert done.stdout.split() == expected.split(), f"$ {command}\n{done.stdout}"
             ran += 1
     finally:
-        # The short chunk was given up by its last close, so that the exit code may be 7.
+        # The short chunk was dropped by its last close, so that the exit code may be 7.
         subprocess.run([*zarrfs, "umount", str(mountpoint)], check=False)
     assert ran >= 15

@@ -1,4 +1,4 @@
-"""A service manager learns of a mount what is so, when it is so: ready when it answers, stopping when it ends."""
+"""A service manager gets the state of a mount at the right time: ready when it answers, stopping when it ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Path:
 
 @contextmanager
 def daemon(store: Path | str, path: Path, socket: str, *, gated: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon in the foreground that has the socket to tell; ``gated``: by ``gated_mount.py``. The body ends it."""
+    """Start a daemon in the foreground with a notify socket; ``gated``: by ``gated_mount.py``. The body ends it."""
     log_file = path.with_name("log")
     if gated:
         config = MountConfig(store=str(store), mountpoint=str(path), log_file=str(log_file))
@@ -87,14 +87,14 @@ def test_who_waits_is_told_what_is_left_and_to_wait_while_it_gets_less(store: Pa
         assert manager.next()[:2] == ["STOPPING=1", f"STATUS=Unmounting {path}: 2 files, 2.0 MiB left"]
         status, extended = manager.next()
         assert status == f"STATUS=Unmounting {path}: 2 files, 2.0 MiB left" and extended.startswith("EXTEND_TIMEOUT_USEC=")
-        # Nothing gets less now, however long that takes: no more time is asked for.
+        # Without progress, no more time is requested, however long it takes.
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(5)]
         assert all(b"2 files, 2.0 MiB left" in line for line in lines), lines
         assert manager.rest() == []
         process.send_signal(signal.SIGUSR2)
         for each in held:
-            # The mount ends now, perhaps before it is asked by close.
+            # The mount ends now, perhaps before it gets the close.
             with contextlib.suppress(ConnectionAbortedError):
                 os.close(each)
         process.stderr.read()
@@ -163,7 +163,7 @@ def test_a_status_holds_no_secret(manager: Notified) -> None:
 
 
 def test_in_the_background_nothing_is_said(store: Path, manager: Notified, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever started `zarrfs mount` in a service is ready, and stops, for reasons of its own."""
+    """The process that starts `zarrfs mount` in a service reports its own state."""
     monkeypatch.setenv("NOTIFY_SOCKET", manager.name)
     with mountpoint() as path:
         assert zarrfs("mount", str(store), str(path), "--log-file", str(path.with_name("log"))).returncode == 0

@@ -1,4 +1,4 @@
-"""What takes several steps leaves the old or the new: on a full disk, at a deadline, after a kill, beside what others left behind."""
+"""Operations in several steps leave the old or the new state: on a full disk, at a deadline, after a kill, beside existing remains."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_rename_that_fails_leaves_both_arrays(store: Path) -> None:
         (mount.path / "chunks/a/0").write_bytes(np.full(2, 99, "<i4").tobytes())
         shard = store / "a/c/0"
         content = bytearray(shard.read_bytes())
-        content[-1] ^= 1  # The checksum of its index: what waits cannot be put into it.
+        content[-1] ^= 1  # This byte is in the checksum of its index: queued chunks cannot be merged into it.
         shard.write_bytes(content)
         assert errno_of(lambda: os.rename(mount.path / "npy/a.npy", mount.path / "npy/b.npy")) == errno.EIO
         assert np.array_equal(np.load(mount.path / "npy/b.npy"), target)

@@ -1,4 +1,4 @@
-"""Sharded arrays in real mounts: what programs see, what reaches the store and in how many operations, and what is lost: nothing."""
+"""Sharded arrays in real mounts: the view of programs, the stored values and the number of operations; no data is lost."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ LENGTH = 64
 
 
 def sharded(path: Path, *, chunks: int = 16, chunks_per_shard: int = 16, length: int = LENGTH) -> Any:
-    """An array of int32 with ``chunks`` chunks of ``length`` elements."""
+    """Create an array of int32 with ``chunks`` chunks of ``length`` elements."""
     return zarr.create_array(
         str(path), shape=chunks * length, chunks=(length,), shards=(chunks_per_shard * length,), dtype="i4", fill_value=0
     )
 
 
 def chunk(number: int, version: int = 1, length: int = LENGTH) -> np.ndarray[Any, Any]:
-    """What is written to a chunk: different in each, and in each version."""
+    """Return elements that differ between chunks, and between versions of a chunk."""
     return np.arange(length, dtype="<i4") + 1000 * version + 1_000_000 * (number + 1)
 
 
 def shards_in(store: Path) -> dict[str, bytes]:
-    """The values of the array's shards."""
+    """Return the values of the array's shards."""
     return {str(path.relative_to(store)): path.read_bytes() for path in (store / "c").rglob("*") if path.is_file()}
 
 
@@ -53,7 +53,7 @@ def test_cp_of_all_chunks_of_a_shard_is_one_set(tmp_path: Path) -> None:
         with mount.counted() as cost:
             run("cp", "-r", f"{source}/.", mount.path / "chunks")
         assert cost["set"] == 2
-        # Nothing of the shards was read; what is left is what was asked of the array's documents.
+        # No shard was read; the remaining bytes are the array's documents.
         assert cost.get("bytes_read", 0) < 10_000
         np.testing.assert_array_equal(array[...].reshape(64, LENGTH), [chunk(number) for number in range(64)])
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_stored_at_the_end_is_told(tmp_path: Path) -> None:
     whole = shards_in(store)
     with mounted(store, "--shard-delay", "3600", ends_with=7) as mount:
         (mount.path / "chunks" / "3").write_bytes(chunk(3).tobytes())
-        # Another program leaves a shard without a valid index: to write one chunk would be to lose all others.
+        # Another program leaves a shard without a valid index: writing one chunk would lose all others.
         (store / "c" / "0").write_bytes(whole["c/0"][:-1] + b"?")
         fd = os.open(mount.path / "chunks" / "3", os.O_WRONLY)
         with pytest.raises(OSError, match="Input/output error"):
@@ -237,7 +237,7 @@ for number in range(first, {chunks}, 2):
 
 @pytest.mark.full_length
 def test_the_control_loses_about_half(tmp_path: Path) -> None:
-    """Two processes of zarr-python that do the same."""
+    """Two processes of zarr-python do the same."""
     array = sharded(tmp_path / "store", chunks=CHUNKS, chunks_per_shard=CHUNKS)
     writers = [
         subprocess.Popen(
@@ -266,7 +266,7 @@ def test_the_control_loses_about_half(tmp_path: Path) -> None:
 
 @pytest.mark.full_length
 def test_kill_9_leaves_every_shard_whole_old_or_new(tmp_path: Path) -> None:
-    """Chunks of 16 KiB, so that a shard is 256 KiB; what was acknowledged by fsync is there."""
+    """Chunks of 16 KiB, so that a shard is 256 KiB; every write acknowledged by fsync is stored."""
     length = 4096
     store = tmp_path / "store"
     array = sharded(store, length=length)

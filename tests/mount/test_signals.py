@@ -1,4 +1,4 @@
-"""Signals: two end a mount, one opens the log again, one asks what it is doing, and no other does anything."""
+"""Signals: two end a mount, one reopens the log, one requests a report of activity, and all others are ignored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zarrfs.options.config import MountConfig
 
 pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 
-# Beside those that end it: SIGKILL and SIGSTOP, which nobody can ignore; those of a fault; those that stop a process.
+# Besides those with an effect: SIGKILL and SIGSTOP, which cannot be ignored; those of a fault; those that stop a process.
 _OTHERS = "KILL STOP TERM INT HUP USR1 TSTP TTIN TTOU ILL TRAP ABRT BUS FPE SEGV SYS"
 IGNORED = sorted(signal.valid_signals() - {getattr(signal, f"SIG{name}") for name in _OTHERS.split()})
 
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Path:
 
 @contextmanager
 def foreground(store: Path, *before: str) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
-    """A mount in the foreground, started by ``before``, which answers."""
+    """Yield a usable mount in the foreground, started through ``env`` with ``before``."""
     with mountpoint() as path:
         command = ["env", *before, sys.executable, "-P", "-m", "zarrfs", "mount", "-f", "--", str(store), str(path)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as daemon:
@@ -45,7 +45,7 @@ def foreground(store: Path, *before: str) -> Iterator[tuple[Path, subprocess.Pop
 
 
 def wait_for(path: Path, pattern: str) -> re.Match[str]:
-    """The first match in a log, once it is there."""
+    """Return the first match in a log, as soon as it appears."""
     with watchdog(30, expired := _Expired()):
         while not expired:
             if path.exists() and (found := re.search(pattern, path.read_text())):
@@ -65,7 +65,7 @@ class _Expired:
 
 
 def ended(pid: int, how: Callable[[], None]) -> None:
-    """Wait until the process that ``how`` ends has ended."""
+    """Call ``how``, and wait until the process has ended."""
     pidfd = os.pidfd_open(pid)
     how()
     with watchdog(30, lambda: os.kill(pid, signal.SIGKILL)):
@@ -154,7 +154,7 @@ def test_usr1_writes_what_is_waited_for_to_the_log(store: Path) -> None:
                 hostile = "\x1b]0;x\x07" + "n" * 150
                 writes = "import sys; open(sys.argv[1], 'wb').write(b'canary')"
                 with subprocess.Popen([sys.executable, "-c", writes, str(path / "raw" / hostile)]) as writer:
-                    # The store stores nothing yet: close(2) waits.
+                    # The store does not finish the set: close(2) waits.
                     while not re.search(r"store operation, .*: set", log.read_text() if log.exists() else ""):
                         daemon.send_signal(signal.SIGUSR1)
                         assert writer.poll() is None

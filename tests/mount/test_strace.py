@@ -1,4 +1,4 @@
-"""What the daemon asks of the disk: fsync(file), rename, fsync(folder) before the answer where a program asked for it, else no fsync."""
+"""System calls of the daemon: fsync(file), rename, fsync(folder) before the answer if a program requested durability, else no fsync."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _CALL = re.compile(r"(?:\d+ +)?(fsync|fdatasync|syncfs|renameat2?|rename|linkat)
 
 @contextmanager
 def traced(mount: Mounted, file: Path) -> Iterator[Callable[[], list[str]]]:
-    """A function that gives the calls on files that the daemon has made in the body so far (see `seen`)."""
+    """Yield a function that returns the daemon's file system calls in the body so far (see `seen`)."""
     calls = "fsync,fdatasync,syncfs,rename,renameat,renameat2,linkat"
     command = ["strace", "-f", "-y", "-qq", "-s", "200", "-o", str(file), "-e", f"trace={calls}", "-p", str(mount.pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
         try:
-            # It is attached when the kernel says so, for every thread.
+            # Attached once the kernel reports a tracer for every thread.
             tasks = Path(f"/proc/{mount.pid}/task")
             while any("TracerPid:\t0" in (task / "status").read_text() for task in tasks.iterdir()):
                 if tracer.poll() is not None:
@@ -41,9 +41,9 @@ def traced(mount: Mounted, file: Path) -> Iterator[Callable[[], list[str]]]:
 
 
 def seen(file: Path, store: Path) -> list[str]:
-    """``fsync new``, ``rename new k``, ``fsync folder``: where the new value, whatever its name, is called ``new``."""
+    """Return ``fsync new``, ``rename new k``, ``fsync folder``: the new value is called ``new`` here, whatever its temporary name."""
     calls = []
-    # A call that waits while another thread makes one is written in two parts.
+    # A call interrupted by one of another thread is written in two parts.
     text, parts = "", dict[str, str]()
     for line in file.read_text().splitlines():
         thread, rest = line.split(None, 1)
@@ -93,7 +93,7 @@ DURABLE = ["fsync new", "rename new k"]
 def test_fsync_writes_the_value_down_before_it_replaces_the_old_one(mount: Mounted, tmp_path: Path) -> None:
     with traced(mount, tmp_path / "trace") as calls:
         fd = written(mount.path / "raw" / "folder" / "k", fsync=True)
-        # fsync(2) has returned: all of it came before the answer.
+        # fsync(2) has returned: these calls came before the answer.
         before = calls()
         os.close(fd)
         assert before[:2] == DURABLE

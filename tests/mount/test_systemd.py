@@ -1,4 +1,4 @@
-"""The units: systemd accepts them, and their commands do what a service manager expects of them."""
+"""The systemd units: systemd accepts them, and their commands act as a service manager expects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.fuse
 UNITS = ROOT / "systemd"
 SERVICE = UNITS / "zarrfs@.service"
 
-# Each of these gives a service a mount namespace of its own (systemd.exec(5)), or is never given to one that has to mount.
+# Each of these gives a service a mount namespace of its own (systemd.exec(5)), or is never used for one that has to mount.
 PRIVATE = {
     *("PrivateTmp", "PrivateDevices", "PrivateMounts", "PrivateNetwork", "PrivateIPC", "PrivateUsers", "PrivatePIDs"),
     *("ProtectSystem", "ProtectHome", "ProtectProc", "ProcSubset", "ProtectControlGroups", "ProtectHostname"),
@@ -38,7 +38,7 @@ PRIVATE = {
 
 
 def unit(path: Path) -> dict[str, dict[str, str]]:
-    """The sections of a unit. (None of ours says anything twice.)"""
+    """Return the sections of a unit. (No directive in ours occurs twice.)"""
     parser = configparser.ConfigParser(interpolation=None, comment_prefixes=("#", ";"), delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read(path)
@@ -46,7 +46,7 @@ def unit(path: Path) -> dict[str, dict[str, str]]:
 
 
 def command(directive: str, instance: str, configurations: Path) -> list[str]:
-    """The very command line of a directive, with the paths of this machine."""
+    """Return the exact command line of a directive, with the paths of this machine."""
     line = unit(SERVICE)["Service"][directive].removeprefix("-").replace("%i", instance)
     return shlex.split(line.replace("/usr/local/bin", str(SCRIPTS)).replace("/etc/zarrfs", str(configurations)))
 
@@ -55,7 +55,7 @@ def command(directive: str, instance: str, configurations: Path) -> list[str]:
 
 
 def test_systemd_accepts_every_unit(tmp_path: Path) -> None:
-    """On copies, with the path of a command that is there. (systemd-analyze names every unknown directive and value.)"""
+    """On copies, with the path of an existing command. (systemd-analyze names every unknown directive and value.)"""
     demand("systemd-analyze")
     for path in UNITS.glob("*.*"):
         if path.suffix in (".service", ".mount", ".automount"):
@@ -65,7 +65,7 @@ def test_systemd_accepts_every_unit(tmp_path: Path) -> None:
     units = sorted(path for path in tmp_path.iterdir() if path.is_file())
     assert [path.suffix for path in units] == [".automount", ".mount", ".service"]
     verified = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False)
-    # It looks at the units of this machine, too.
+    # It verifies the units of this machine, too.
     ours = [line for line in verified.stderr.splitlines() if "zarrfs" in line or "mnt-air" in line]
     assert verified.returncode == 0 and not ours, verified.stderr
     with units[-1].open("a") as file:
@@ -81,7 +81,7 @@ def test_the_mount_is_seen_outside_of_the_service() -> None:
 
 
 def test_the_drop_in_for_another_user_leaves_fusermount3_its_privileges() -> None:
-    """systemd.exec(5), NoNewPrivileges=: what of the service implies it without CAP_SYS_ADMIN is taken back."""
+    """The drop-in resets all settings that imply NoNewPrivileges= without CAP_SYS_ADMIN (systemd.exec(5))."""
     service, other = unit(SERVICE)["Service"], unit(UNITS / "user.conf")["Service"]
     implying = {"LockPersonality", "RestrictRealtime", "RestrictAddressFamilies", "SystemCallArchitectures", "SystemCallFilter"}
     implying |= {"SystemCallLog", "MemoryDenyWriteExecute", "RestrictSUIDSGID", "RestrictFileSystems"}
@@ -105,7 +105,7 @@ def test_every_exit_code_is_tried_again_or_not() -> None:
     assert final | {1, 3} == set(EXIT_CODES.values())
 
 
-# --- its commands, without a systemd
+# --- commands without a systemd
 
 
 @pytest.fixture
@@ -129,14 +129,14 @@ def started(configurations: Path, **environment: str) -> Iterator[subprocess.Pop
 
 @pytest.mark.full_length
 def test_start_kill_start_stop(air: Path, tmp_path: Path) -> None:
-    """What systemd does at start, after a crash and at stop, with the messages that it waits for."""
+    """Act as systemd does at start, after a crash and at stop, with the messages that it waits for."""
     with notified(tmp_path) as manager:
         with started(tmp_path, NOTIFY_SOCKET=manager.name) as process:
             assert manager.next()[0] == "READY=1"
             (air / "raw/before").write_bytes(b"closed")
             process.kill()
             process.wait()
-        # It is a dead mount now.
+        # The mount is dead now.
         with pytest.raises(OSError, match="not connected"):
             os.listdir(air)
         with started(tmp_path, NOTIFY_SOCKET=manager.name) as process:
@@ -153,7 +153,7 @@ def test_start_kill_start_stop(air: Path, tmp_path: Path) -> None:
 
 @pytest.mark.full_length
 def test_stop_while_it_is_in_use(air: Path, tmp_path: Path) -> None:
-    """ExecStop fails at once, and the SIGTERM that follows publishes what was written."""
+    """ExecStop fails at once, and the SIGTERM that follows publishes written data."""
     with notified(tmp_path) as manager, started(tmp_path, NOTIFY_SOCKET=manager.name) as process:
         assert manager.next()[0] == "READY=1"
         held = os.open(air / "raw/k", os.O_WRONLY | os.O_CREAT)
@@ -162,7 +162,7 @@ def test_stop_while_it_is_in_use(air: Path, tmp_path: Path) -> None:
         assert stopped.returncode == 1 and "in use" in stopped.stderr
         process.terminate()
         assert process.wait() == 0
-        # What is open is of a file system that is gone.
+        # The open file belongs to a file system that is gone.
         with pytest.raises(OSError, match="not connected"):
             os.close(held)
     assert (tmp_path / "air.zarr/k").read_bytes() == b"written"
@@ -267,8 +267,8 @@ done
 
 @pytest.mark.full_length
 def test_who_still_stores_is_not_killed_when_the_time_is_up() -> None:
-    """A store that takes four seconds for each value, and a service that may take three to stop. The control says nothing to the manager,
-    and loses what was written."""
+    """A store takes four seconds for each value, and the service may take three to stop. The control sends no notifications, and loses
+    written data."""
     script = r"""
 mkdir -p /etc/systemd/system/zarrfs@air.service.d
 for kind in notify exec; do
@@ -313,7 +313,7 @@ ls -A /mnt/air /srv/air.zarr
 
 
 def test_a_mount_namespace_of_its_own_would_hide_the_mount() -> None:
-    """Why so much is left out of the unit: with one of it everything seems well, and the mountpoint is empty."""
+    """The reason for the settings missing from the unit: with one of them everything seems well, and the mountpoint is empty."""
     script = r"""
 mkdir -p /etc/systemd/system/zarrfs@air.service.d
 printf '[Service]\nProtectControlGroups=yes\n' >/etc/systemd/system/zarrfs@air.service.d/hidden.conf
@@ -328,7 +328,7 @@ show ActiveState; ls -A /mnt/air
 
 @pytest.mark.full_length
 def test_another_user_mounts_with_the_drop_in_and_not_without_it() -> None:
-    """A user's manager differs from that of a machine in what others may do: so its socket is opened, and its folder not passed on."""
+    """Unlike a machine's manager, a user's one excludes other users: here its socket is opened, and XDG_RUNTIME_DIR is not passed on."""
     demand("fusermount3")
     script = r"""
 mount -t tmpfs -o mode=0755 device "$NAMESPACE" && mknod -m 0666 "$NAMESPACE/fuse" c 10 229
@@ -369,7 +369,7 @@ systemctl daemon-reload
 
 @pytest.mark.full_length
 def test_a_mount_unit() -> None:
-    """It is restarted after a crash, too: its dead mount is taken off."""
+    """It is also restarted after a crash: its dead mount is removed."""
     script = r"""
 sed -i 's/^Options=ro$/Options=rw/' /etc/systemd/system/mnt-air.mount
 systemctl daemon-reload

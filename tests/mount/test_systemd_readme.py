@@ -1,4 +1,4 @@
-"""Every line of systemd/README.md that is to be typed is typed, in their order, on a machine with a systemd of its own."""
+"""Every command of systemd/README.md is typed, in the order of the page, on a machine with a systemd of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ README = ROOT / "systemd" / "README.md"
 
 
 def typed() -> list[str]:
-    """Its commands: a line that starts with ``$`` in an indented block, with those below that belong to it (a here-document)."""
+    """Return its commands: a line with ``$`` in an indented block, with the lines below that belong to it (a here-document)."""
     commands: list[str] = []
     for line in README.read_text().splitlines():
         if line.startswith("    $ "):
@@ -37,7 +37,7 @@ def test_all_that_is_typed() -> None:
     said = {command: told[told.index("+ " + command.split("\n")[0]) + 1 :] for command in commands}
     assert said["/usr/local/bin/zarrfs --version"][0].startswith("zarrfs ")
     assert said["systemd-escape --path --suffix=mount /mnt/air"][0] == "mnt-air.mount"
-    # Each of them: the mount was there.
+    # Each listing shows the mount.
     assert told.count("+ ls /mnt/air") == 3
     for number, line in enumerate(told):
         if line == "+ ls /mnt/air":

@@ -1,4 +1,4 @@
-"""Files that no view can express: refused where they are created, unless their name is one that programs use for temporary files."""
+"""Files that no view can represent: refused on creation, unless their name is one that programs use for temporary files."""
 
 from __future__ import annotations
 

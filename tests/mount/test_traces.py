@@ -1,4 +1,4 @@
-"""What well-known programs write, through a mount: in ``raw/``, and as decoded chunks in ``chunks/``."""
+"""Writes of well-known programs, through a mount: in ``raw/``, and as decoded chunks in ``chunks/``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 
 @pytest.fixture(scope="module")
 def losing_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
-    """One where things are written that are refused: the programs are told."""
+    """A mount for writes that are refused, with an error to the program."""
     folder = tmp_path_factory.mktemp("losses")
     store = write(folder / "store", {".zgroup": b'{"zarr_format":2}'})
     with mounted(store, "--cache-dir", str(folder)) as mount:
@@ -38,7 +38,7 @@ def losing_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 
 
 class Playground:
-    """A file in one view, and what the store has of it."""
+    """A file in one view, and its value in the store."""
 
     def __init__(self, mount: Mounted, view: str, before: bytes | None, size: int) -> None:
         self.mount, self.view = mount, view
@@ -56,7 +56,7 @@ class Playground:
         return self.key.read_bytes() if self.view == "raw" else zlib.decompress(self.key.read_bytes())
 
     def settled(self) -> bytes | None:
-        """What is stored once the kernel has released the file: RELEASE comes after the last close(2) has returned."""
+        """Return the stored value once the kernel has released the file: RELEASE comes after the last close(2) has returned."""
         wait_until(lambda: self.mount.stats()["open_handles"] == 0)
         return self.stored
 
@@ -68,7 +68,7 @@ def wait_until(condition: object) -> None:
 
 
 def possible(trace: Trace, view: str) -> bool:
-    """A chunk has its size before and after."""
+    """Return True if the view permits the trace: a chunk has the same size before and after."""
     return view == "raw" or (bool(trace.after) and trace.before is None) or len(trace.before or b"") == len(trace.after)
 
 
@@ -84,7 +84,7 @@ def possible(trace: Trace, view: str) -> bool:
 def test_a_trace(trace: Trace, view: str, mount: Mounted, tmp_path: Path) -> None:
     there = Playground(mount, view, trace.before, len(trace.after))
     if trace.before is not None:
-        # The page cache knows the old value.
+        # Put the old value into the page cache.
         assert there.path.read_bytes() == trace.before
     with mount.counted() as cost:
         shell(trace.script, there.path, tmp_path)
@@ -110,7 +110,7 @@ def test_sed_in_place_of_a_chunk(mount: Mounted) -> None:
     run("sed", "-i", "s/b/B/", there.path)
     assert there.settled() == b"aBcd\n"
     assert there.path.read_bytes() == b"aBcd\n"
-    # What is no chunk any more is refused by the rename.
+    # A value that is no longer a chunk is refused by the rename.
     refused = run("sed", "-i", "s/B/longer/", there.path, check=False)
     assert refused.returncode != 0
     assert b"Invalid argument" in refused.stderr
@@ -141,7 +141,7 @@ def test_a_short_chunk_is_an_error_of_close(script: str, before: bytes | None, l
     assert b"Invalid argument" in done.stderr or "cat" in script
     assert done.returncode != 0
     assert "set" not in cost
-    # The kernel had pages of what was refused.
+    # The kernel had pages of the refused value.
     assert there.path.exists() == (before is not None)
     assert before is None or there.path.read_bytes() == before
     assert any("exactly 4 bytes, not 2" in line["message"] for line in losing_mount.errors())
@@ -153,7 +153,7 @@ def test_a_chunk_too_long_is_an_error_of_write(losing_mount: Mounted, tmp_path: 
         done = shell(script, there.path, tmp_path, check=False)
         assert b"File too large" in done.stderr
         assert done.returncode != 0
-        # cp emptied the file before; an empty chunk is none.
+        # cp has truncated the file first; an empty file is not a chunk.
         assert there.settled() == b"abcd"
         assert there.path.read_bytes() == b"abcd"
 
@@ -165,14 +165,14 @@ def test_what_echo_does_not_hear_umount_tells(tmp_path: Path) -> None:
         there = Playground(mount, "chunks", b"abcd", 4)
         shell('echo x > "$1"', there.path)
         assert there.settled() == b"abcd"
-        # It loses the error of the first of two closes, and hears the second.
+        # NumPy ignores the error of the first of two closes, and raises that of the second.
         done = shell(python('import numpy, sys; numpy.zeros(3, "u1").tofile(sys.argv[1])'), there.path, check=False)
         assert b"Invalid argument" in done.stderr
         assert there.settled() == b"abcd"
         ended = mount.umount()
-        # The kernel was told, at each close; whether the program looked is not known.
+        # The kernel got the error at each close; it is unknown whether the program checked it.
         assert ended.returncode == 0
-        # Named once, with its last reason.
+        # The file is named once, with its last reason.
         assert ended.stderr.count("chunks/") == 2
         assert "exactly 4 bytes, not 3" in ended.stderr
 
@@ -191,7 +191,7 @@ def test_no_space_on_the_way_and_success_after_freeing_some(view: str, tmp_path:
         with mounted(write(disk / "store", {".zgroup": b'{"zarr_format":2}'}), "--cache-dir", str(tmp_path), ends_with=7) as mount:
             there = Playground(mount, view, old, size)
             assert there.path.read_bytes() == old
-            # The old value stays until the new one is whole: there is no room for both.
+            # The old value stays until the new one is complete: there is no space for both.
             done = run("cp", tmp_path / "new", there.path, check=False)
             assert b"No space left on device" in done.stderr
             assert there.settled() == old

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.fuse
 @pytest.fixture(scope="module")
 def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
     folder = tmp_path_factory.mktemp("tree")
-    # Failures to store are among the scenarios: umount tells of them.
+    # Some scenarios fail to store, which umount reports.
     with mounted(write(folder / "store", {".zgroup": SMALL[".zgroup"]}), "--cache-dir", str(folder), ends_with=None) as mount:
         yield mount
         assert "Traceback" not in mount.log()

@@ -1,7 +1,7 @@
-"""Two writers of one chunk lose nothing of each other: whichever views they write through, in one mount or in two.
+"""Two writers of one chunk keep each other's changes, through any views, in one mount or in two.
 
-Each changes elements of its own in the same chunks, again and again, and closes (or syncs) after each: in the end every element is the
-one that was written last (SEMANTICS.md, "Two writers of one chunk").
+Each repeatedly changes elements of its own in the same chunks, and closes (or syncs) after each: in the end every element has the value
+that was written last (SEMANTICS.md, "Two writers of one chunk").
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def make(store: Path, shape: int, chunks: int, *, sharded: bool = False, **more:
 
 
 def stored(store: Path) -> list[int]:
-    """What other programs find."""
+    """Return the elements that other programs read."""
     found: list[int] = zarr.open_array(str(store / "a"), mode="r")[:].tolist()
     return found
 
@@ -66,7 +66,7 @@ def bytes_of(value: int) -> bytes:
 
 
 def changed(elements: dict[int, int]) -> list[int]:
-    """What is stored when nothing else was changed."""
+    """Return the expected elements if nothing else was changed."""
     return [elements.get(index, 7) for index in range(16)]
 
 
@@ -125,7 +125,7 @@ def test_a_chunk_that_was_changed_in_part_is_closed_after_somebody_else_changed_
         other(mount, 8, 2)
         os.fsync(fd)
         assert stored(one_chunk) == changed({0: 1, 8: 2})
-        # It has become the value that is there.
+        # The open file now has the stored value.
         assert np.frombuffer(os.pread(fd, 64, 0), "<i4").tolist() == changed({0: 1, 8: 2})
         os.close(fd)
 
@@ -133,7 +133,7 @@ def test_a_chunk_that_was_changed_in_part_is_closed_after_somebody_else_changed_
 def test_a_chunk_that_was_read_is_written_whole_after_somebody_else_changed_it(
     one_chunk: Path, other: Callable[[Mounted, int, int], None]
 ) -> None:
-    """What comes back as it was read is no change. (Who writes through the same file writes the same file, as on any file system.)"""
+    """Bytes written as they were read are not a change. (Writers of the same file share it, as on any file system.)"""
     if other is change_chunk:
         pytest.skip("it is the same file")
     with mounted(one_chunk) as mount:
@@ -151,7 +151,7 @@ def test_a_chunk_that_was_read_is_written_whole_after_somebody_else_changed_it(
 def test_a_mapping_is_written_after_somebody_else_changed_the_chunk(
     one_chunk: Path, other: Callable[[Mounted, int, int], None], file: str, begin: int
 ) -> None:
-    """The kernel writes whole pages, which hold what was there when they were read."""
+    """The kernel writes whole pages, with the content at the time when they were read."""
     with mounted(one_chunk) as mount:
         with mapped(mount.path / file) as mapping:
             assert mapping[begin : begin + 4] == bytes_of(7)
@@ -161,7 +161,7 @@ def test_a_mapping_is_written_after_somebody_else_changed_the_chunk(
             other(mount, 9, 3)
             mapping[begin + 4 : begin + 8] = bytes_of(4)
             mapping.flush()
-        # A mapping that is gone may be published a little later.
+        # Pages of an unmapped file may be published a little later.
         change_npy(mount, 15, 5)
         assert stored(one_chunk) == changed({0: 1, 1: 4, 8: 2, 9: 3, 15: 5})
 
@@ -170,7 +170,7 @@ def test_a_mapping_is_written_after_somebody_else_changed_the_chunk(
 def test_a_page_is_dirty_when_somebody_else_changes_the_chunk(
     one_chunk: Path, other: Callable[[Mounted, int, int], None], file: str, begin: int
 ) -> None:
-    """It is written back because the kernel is told of the change, with what was there before."""
+    """The notification of the change makes the kernel write the page back, with the old content around the written bytes."""
     with mounted(one_chunk) as mount:
         with mapped(mount.path / file) as mapping:
             mapping[begin : begin + 4] = bytes_of(1)
@@ -221,7 +221,7 @@ def test_a_chunk_that_is_written_without_a_look_at_the_old_one_is_replaced(one_c
 
 
 def test_what_others_change_after_a_failed_publish_stays(tmp_path: Path) -> None:
-    """What is tried again is the change, not the chunk as it was."""
+    """The retry publishes the change, not the old chunk."""
     store = tmp_path / "store"
     make(store, 16, 16)
     with mounted(store) as mount:
@@ -259,11 +259,11 @@ def test_one_element_of_a_mapping_sets_one_chunk(tmp_path: Path) -> None:
     assert stored(store) == [1 if index == 100 else 7 for index in range(1024)]
 
 
-# --- again and again ----------------------------------------------------------------------------------------------------------
+# --- repeated writes ----------------------------------------------------------------------------------------------------------
 
 
 def opened(path: Path) -> int:
-    """Who opens a value in the moment in which it is replaced may be told to look again."""
+    """Open a file; retry after ESTALE, since open(2) may fail while the value is being replaced."""
     while True:
         try:
             return os.open(path, os.O_RDWR)
@@ -281,7 +281,7 @@ def mapped(path: Path) -> Iterator[mmap.mmap]:
 
 
 class Writer:
-    """Writes every second element, from ``first`` on. ``nbytes``: of one chunk."""
+    """Writes every second element, from ``first`` on. ``nbytes`` is the size of a chunk."""
 
     def __init__(self, mount: Mounted, first: int, nbytes: int) -> None:
         self.mount = mount
@@ -289,7 +289,7 @@ class Writer:
         self.nbytes = nbytes
 
     def run(self) -> None:
-        # Those of all chunks in turn.
+        # Elements of all chunks in turn.
         for number in range(ROUNDS):
             index = 2 * ((number % CHUNKS) * (ROUNDS // CHUNKS) + number // CHUNKS) + self.first
             self.write(index, index + 1000)
@@ -338,7 +338,7 @@ class Npy(Writer):
 
 
 class NpyMapping(Writer):
-    """One mapping, for as long as it writes."""
+    """Writes through one mapping."""
 
     def run(self) -> None:
         with mapped(self.mount.path / "npy/a.npy") as self.mapping:
@@ -409,7 +409,7 @@ def test_two_mounts_change_elements_of_the_same_chunks(
 
 
 def test_a_chunk_that_another_mount_sets_again_and_again_can_be_opened_to_write(tmp_path: Path) -> None:
-    """The kernel looks a name up once more, and no oftener."""
+    """The kernel repeats a lookup once, and no more."""
     store = tmp_path / "store"
     array = zarr.create_array(str(store), name="a", shape=(16,), chunks=(16,), dtype="i4", compressors=None)
     array[...] = 7

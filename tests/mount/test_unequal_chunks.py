@@ -1,4 +1,4 @@
-"""A grid of unequal chunks, of another distribution, through a real mount: programs see an array like any other."""
+"""A grid of unequal chunks, of another distribution, through a real mount: for programs, an array like any other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def mount(tmp_path: Path, site: Path) -> Iterator[Mounted]:
-    """``a`` on the unequal grid, and ``b``, its like on a regular one."""
+    """Array ``a`` on the unequal grid, and its equal ``b`` on a regular one."""
     store = tmp_path / "store.zarr"
     for key, value in EXAMPLE.values("a"):
         (store / key).parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def test_a_pass_decodes_each_chunk_once_and_gives_the_elements(mount: Mounted, s
 
 
 def test_a_copy_of_its_folder_is_an_array_of_v3(mount: Mounted, site: Path, tmp_path: Path) -> None:
-    """Judged by zarr-python, which opens every chunk as an array of its own, and puts together where the grid says."""
+    """Judged by zarr-python, which opens every chunk as an array; the test joins them along the grid."""
     zarr = pytest.importorskip("zarr")
     copied = tmp_path / "copy" / "a"
     copied.parent.mkdir()

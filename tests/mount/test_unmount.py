@@ -1,4 +1,4 @@
-"""The end of a mount: nothing that was written is lost, and who waits learns what is left, and what could not be stored."""
+"""The end of a mount: no written data is lost, and waiting commands report remaining and unstorable data."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Foreground:
     process: subprocess.Popen[bytes]
 
     def line(self) -> str:
-        """The next line on its stderr; empty when it has ended."""
+        """Return the next line of its stderr; empty when it has ended."""
         assert self.process.stderr is not None
         return self.process.stderr.readline().decode()
 
     def end(self) -> tuple[int, str]:
-        """Wait for it to end: its exit code, and what else it said."""
+        """Wait for it to end; return its exit code and its remaining output."""
         assert self.process.stderr is not None
         said = self.process.stderr.read().decode()
         return self.process.wait(), said
@@ -55,9 +55,9 @@ class Foreground:
 def foreground(
     store: Path, *, gated: bool = False, answering: bool = True, ignoring: str = "", timeout: float = 60
 ) -> Iterator[Foreground]:
-    """``store`` mounted by ``zarrfs mount --foreground``; ``gated``: by ``gated_mount.py``. The body unmounts, within a minute.
+    """Mount ``store`` with ``zarrfs mount --foreground``; ``gated``: by ``gated_mount.py``. The body unmounts, within a minute.
 
-    Without ``answering`` the body begins as soon as the mount is in the mount table. It was started with the signal ``ignoring``
+    Without ``answering`` the body begins as soon as the mount is in the mount table. The daemon is started with the signal ``ignoring``
     ignored, as nohup(1) and shells do, and no other.
     """
     with mountpoint() as path:
@@ -90,7 +90,7 @@ def foreground(
 
 @contextmanager
 def program(script: str, *arguments: Path | str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """A Python program that uses the mount; it has said ``ready``, and goes on when its stdin is closed."""
+    """Run a Python program that uses the mount; it has printed ``ready``, and continues when its stdin is closed."""
     command = [sys.executable, "-c", f"import mmap, os, sys\n{script}", *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -116,8 +116,10 @@ libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 @contextmanager
 def changed_mapping(path: Path) -> Iterator[None]:
-    """A shared mapping of ``path``, written to, and no descriptor. It ends after the last close(2), so that nobody waits for what was
-    written to be stored. (The module mmap keeps a descriptor.)"""
+    """Write to a shared mapping of ``path`` without a descriptor (the module mmap keeps one).
+
+    It ends after the last close(2), so that no system call waits until the written bytes are stored.
+    """
     with open(path, "r+b") as file:
         address = libc.mmap(None, len(NEW), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file.fileno(), 0)
     ctypes.memmove(address, NEW, len(NEW))
@@ -157,7 +159,7 @@ def test_a_mount_in_use_stays_and_its_users_are_named(store: Path, script: str, 
             assert (mount.path / "raw").is_dir()
         process.wait()
         ended = mount.umount()
-        # On a busy machine it tells meanwhile what it waits for.
+        # On a busy machine it also prints the reason for waiting.
         assert ended.returncode == 0, ended.stderr
     assert (store / "k").read_bytes() == (NEW if place == "raw/k" else OLD)
 
@@ -250,7 +252,7 @@ def test_an_array_that_never_became_whole_leaves_no_chunks_behind(store: Path, m
         assert sorted(store.rglob("*")) == before
 
 
-# --- what takes long -----------------------------------------------------------------------------------------------------------
+# --- slow stores ---------------------------------------------------------------------------------------------------------------
 
 
 def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
@@ -261,7 +263,7 @@ def test_umount_tells_what_is_left_while_it_waits(store: Path) -> None:
 
         def say(line: str) -> None:
             lines.append(line)
-            # The daemon learns of its end at the same time: the first line may come before it has said what is left.
+            # The daemon learns of its end at the same time: the first line may come before the report of remaining data.
             if "left" in line and "file" in line and not opened:
                 assert (store / "k").read_bytes() == OLD
                 mount.signal(signal.SIGUSR2)
@@ -324,12 +326,12 @@ def test_a_daemon_that_makes_no_progress_is_waited_for_for_some_time(store: Path
         assert f"`tail --pid={pid} -f /dev/null` waits for its end, `kill -9 {pid}` drops its unstored data" in outcome.message
 
 
-# --- what cannot be stored -----------------------------------------------------------------------------------------------------
+# --- failures to store ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A store where 100 KiB are left."""
+    """A store on a disk with 100 KiB left."""
     if os.geteuid() != 0:
         pytest.skip("mounting a tmpfs needs root")
     disk = tmp_path / "disk"
@@ -384,7 +386,7 @@ def test_a_foreground_daemon_names_what_could_not_be_stored(full_disk: Path) -> 
 
 
 def test_what_is_stored_at_the_second_attempt_was_stored(full_disk: Path) -> None:
-    """A close that failed is not the end while the file is open elsewhere: the end of the mount tries again."""
+    """A failed close is not final while the file is open elsewhere: the end of the mount tries again."""
     with foreground(full_disk) as mount:
         with program(TOO_LARGE, mount.path / "raw"):
             with pytest.raises(OSError, match="o space left"), open(mount.path / "raw/large", "r+b") as file:
@@ -406,7 +408,7 @@ def detach(mount: Foreground | Mounted, how: str) -> str:
 
 
 def zarrfs_free_umount(path: Path) -> subprocess.CompletedProcess[str]:
-    # -i: without asking /sbin/umount.fuse.zarrfs, where that is installed.
+    # -i: do not call /sbin/umount.fuse.zarrfs, where that is installed.
     command = ["umount", "-i", "-l", path] if os.geteuid() == 0 else ["fusermount3", "-uz", path]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

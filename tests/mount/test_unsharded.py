@@ -1,4 +1,4 @@
-"""`x.zarr|unsharded:` in a real mount: what programs see of sharded arrays without their shards, and what zarr-python sees of them."""
+"""`x.zarr|unsharded:` in a real mount: sharded arrays without their shards, as programs and zarr-python see them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ELEMENTS = np.arange(16 * 12, dtype="<i4").reshape(16, 12)
 
 
 def written(folder: Path, *, shards: tuple[int, int] | None) -> Path:
-    """A group with one array of chunks of 2 x 3 elements; the last ones are not stored."""
+    """Write a group with one array of chunks of 2 x 3 elements, except for the last chunks; return its folder."""
     array = zarr.create_group(folder, attributes={"of": "the group"}).create_array(
         "a", shape=(16, 12), chunks=(2, 3), shards=shards, dtype="i4", fill_value=-1, attributes={"unit": "m"}
     )
@@ -29,7 +29,7 @@ def written(folder: Path, *, shards: tuple[int, int] | None) -> Path:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return every file below a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -70,11 +70,11 @@ def test_chunks_are_written_and_erased_in_their_shards(store: Path, plain: Path)
         np.testing.assert_array_equal(expected[2:4, :3], ELEMENTS[6:8, 6:9])
         assert (expected[4:6, 3:6] == -1).all()
         assert sorted(os.listdir(chunks / "2")) == ["0", "2", "3"]
-        # A chunk where there was none, in a folder that no file behind the mount has.
+        # A new chunk, in a folder for which the store has no file.
         (chunks / "7").mkdir()
         shutil.copyfile(plain / "a" / "c" / "0" / "0", chunks / "7" / "3")
         np.testing.assert_array_equal(array[14:, 9:], ELEMENTS[:2, :3])
-        # As programs do that write beside and rename.
+        # As programs that write a temporary file and rename it.
         shutil.copyfile(plain / "a" / "c" / "1" / "1", chunks / "0" / "new")
         os.replace(chunks / "0" / "new", chunks / "0" / "0")
         assert sorted(os.listdir(chunks / "0")) == ["0", "1", "2", "3"]

@@ -1,4 +1,4 @@
-"""Mounts of ordinary users, who have no right but to run fusermount3."""
+"""Mounts of ordinary users, whose only right is to run fusermount3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.users import REPOSITORY, run_as_users
 
 pytestmark = pytest.mark.fuse
 
-# Each user has a store of their own, s.zarr, and a folder to mount on, m.
+# Each user has a store, s.zarr, and a folder to mount on, m.
 STORES = f"""
 for user in 65534 2; do cp -r {REPOSITORY}/demo/example.zarr "$W/$user/s.zarr" && chown -R $user:$user "$W/$user"; done
 A="$W/65534" B="$W/2"
@@ -18,7 +18,7 @@ A="$W/65534" B="$W/2"
 
 
 def lines(script: str) -> list[str]:
-    """What a script of users prints, with short names for the places in it."""
+    """Return the output of a script of users, with short names for the folders in it."""
     text = run_as_users(STORES + script)
     return re.sub(r"/\S*/zarrfs-namespace-[^/\s`]*/w", "W", text).splitlines()
 

@@ -1,5 +1,5 @@
-"""Zarr v1 and the layout before it, mounted: what old software wrote is read in every view; what is written through the mount is read by
-readers that share no code with zarrfs, from the folder of the store itself."""
+"""Zarr v1 and the layout before it, mounted: data of old software is read in every view; independent readers, which share no code with
+zarrfs, read data written through the mount, from the folder of the store itself."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def refused(number: int) -> Iterator[None]:
 
 
 def read_stored(case: Case, folder: Path) -> np.ndarray[Any, Any]:
-    """The array of a copy of a case, by the independent reader."""
+    """Return the array of a copy of a case, read by the independent reader."""
     how = {"order_as_text": True} if options_of(case) else {}
     return np.asarray(reader_of(case).read_array(folder, **how))
 
@@ -72,14 +72,14 @@ def test_what_old_software_wrote_is_read_in_every_view(case: Case) -> None:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Arrays of both layouts beside each other in folders, among them some that are bad."""
+    """Arrays of both layouts beside each other in folders, some of them bad."""
     folder = tmp_path / "archive"
     for param in CASES:
         case = param.values[0]
         shutil.copytree(case.path, folder / case.name)
     pickled = folder / "bad/pickled"
     pickled.mkdir(parents=True)
-    # What zarr 0.3.0 wrote, with a class in it that a careless reader would call.
+    # As zarr 0.3.0 wrote it, with a class in it that a careless reader would call.
     (pickled / "__zmeta__").write_bytes(
         b"(dp0\nVshape\np1\n(I4\ntp2\nsVcanary\np3\ncos\nmkdir\np4\n(VPICKLE_CANARY\np5\ntp6\nRp7\ns."
     )
@@ -126,7 +126,7 @@ def test_bad_nodes_hide_no_neighbours(archive: Path) -> None:
         assert "exceed the limit" in reasons["huge"]
         assert "zarr 0.3.0" in reasons["pickled"] and "refused" in reasons["pickled"]
         assert not any(Path(place, "PICKLE_CANARY").exists() for place in ("/", ".", archive))
-        # A key "meta" that is a folder is no document.
+        # A folder called "meta" is not a document.
         assert np.load(npy / "bad/folder/meta/real.npy").shape == (23,)
         with refused(errno.EIO):
             (chunks / "bad/rotten/0.0").read_bytes()
@@ -162,12 +162,12 @@ def quirks_in(told: Any) -> list[str]:
     return [line for value in told for line in quirks_in(value)] if isinstance(told, list) else []
 
 
-# --- writing to arrays that are there ---------------------------------------------------------------------------------------------
+# --- writing to existing arrays ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_elements_are_written_into_the_old_layout(case: Case, tmp_path: Path) -> None:
-    """Through each of the views; the documents stay as they are, byte for byte."""
+    """Through each of the views; the documents stay the same, byte for byte."""
     store = Path(shutil.copytree(case.path, tmp_path / "store"))
     documents = {path: path.read_bytes() for path in store.iterdir() if path.is_file() and not path.name[0].isdecimal()}
     expected = read_stored(case, store).copy()
@@ -186,7 +186,7 @@ def test_elements_are_written_into_the_old_layout(case: Case, tmp_path: Path) ->
         expected[tuple(slice(0, length) for length in node["chunk_shape"])] = other(expected.dtype, 2)
         assert same(read_stored(case, store), expected)
 
-        # What zarr-python does not write: fields, and Blosc with snappy.
+        # zarr-python cannot write these: fields, and Blosc with snappy.
         if expected.dtype.names is None and case.name != "v0_persistence/bool_2d":
             zarr.open_array(mount.path / "zarr3", mode="r+", zarr_format=3)[...] = np.full_like(expected, other(expected.dtype, 3))
             expected[...] = other(expected.dtype, 3)
@@ -197,7 +197,7 @@ def test_elements_are_written_into_the_old_layout(case: Case, tmp_path: Path) ->
 
 
 def other(dtype: np.dtype[Any], number: int) -> Any:
-    """An element."""
+    """Return an element."""
     return (number, 2, 3) if dtype.names else dtype.type(number % 2 if dtype.kind == "b" else number)
 
 
@@ -221,7 +221,7 @@ def test_attributes_are_edited_where_the_layout_keeps_them(case: Case, tmp_path:
         zattrs = mount.path / "chunks/.zattrs"
         zattrs.write_text(json.dumps(before | {"zzz": [1, 2.5, None]}))
         assert reader_of(case).read_attributes(store) == before | {"zzz": [1, 2.5, None]}
-        # What was there keeps its place and its spelling; of the last line the comma is new.
+        # Existing lines keep their order and spelling; only the comma of the last line is new.
         now = document.read_text().splitlines()[: len(lines)]
         assert [line.rstrip(",") for line in now] == [line.rstrip(",") for line in lines]
         zattrs.write_text(json.dumps({"only": "this"}))
@@ -256,7 +256,7 @@ def test_an_array_grows_and_shrinks(dialect: str, tmp_path: Path) -> None:
 
 @pytest.fixture(params=["v0", "v1"])
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Mounted, Any]]:
-    """An empty store for a dialect, and the reader of that."""
+    """An empty store for a dialect, and the independent reader of that dialect."""
     (tmp_path / "store").mkdir()
     with mounted(tmp_path / "store", "--new-dialect", request.param) as mount:
         yield mount, READERS[request.param]
@@ -299,7 +299,7 @@ def test_mkdir_and_cp_make_arrays_of_the_old_layout(empty: tuple[Mounted, Any], 
 def test_what_an_old_layout_cannot_say_is_refused_when_it_is_asked_for(dialect: str, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(5))
     (tmp_path / "store").mkdir()
-    # Some of what was written is lost, as its programs were told.
+    # Some written data is lost, with errors to the writing programs.
     with mounted(tmp_path / "store", "--new-dialect", dialect, ends_with=None) as mount:
         chunks, zarr3 = mount.path / "chunks", mount.path / "zarr3"
         group = {"zarr_format": 3, "node_type": "group", "attributes": {"title": "groups"}}
@@ -314,7 +314,7 @@ def test_what_an_old_layout_cannot_say_is_refused_when_it_is_asked_for(dialect: 
         (chunks / "h/.zgroup").write_text('{"zarr_format": 2}')
         with refused(errno.EINVAL):
             (chunks / "h/.zattrs").write_text('{"title": "groups"}')
-        # Who knows what this folder becomes? Nothing, as is told at the end.
+        # It is undecided whether this folder becomes an array or a group: nothing is stored, which is reported at the end.
         (chunks / "i").mkdir()
         (chunks / "i/.zattrs").write_text('{"title": "groups"}')
         assert json.loads((chunks / "i/.zattrs").read_text()) == {"title": "groups"}
@@ -414,7 +414,7 @@ def test_arrays_are_renamed_copied_and_erased(dialect: str, tmp_path: Path) -> N
         run("mv", npy / "one/a.npy", npy / "one/b.npy")
         run("mv", chunks / "one", chunks / "two")
         assert os.listdir(npy) == ["two"] and os.listdir(npy / "two") == ["b.npy"]
-        # Moved as it is, with locks and whatever else lies there.
+        # Moved unchanged, with locks and all other files in it.
         now = {path.relative_to(store / "two/b"): path.read_bytes() for path in (store / "two/b").rglob("*") if path.is_file()}
         assert now == before
         run("cp", npy / "two/b.npy", npy / "two/c.npy")
@@ -424,7 +424,7 @@ def test_arrays_are_renamed_copied_and_erased(dialect: str, tmp_path: Path) -> N
         assert reader.read_attributes(store / "d") == reader.read_attributes(store / "two/b") != {}
         shell('rm -r "$1/d" "$1/two/c"', chunks)
         (npy / "two/b.npy").unlink()
-        # Nobody asked for the folder to go.
+        # The folder stays until it is removed explicitly.
         assert os.listdir(npy) == ["two"] and os.listdir(npy / "two") == []
         assert [path for path in store.rglob("*") if path.is_file()] == []
         (npy / "two").rmdir()
@@ -437,7 +437,7 @@ def test_the_array_at_the_root_is_erased_with_its_documents_alone(tmp_path: Path
         (case,) = (param.values[0] for param in CASES if param.id == name)
         store = Path(shutil.copytree(case.path, tmp_path / name))
         (store / "notes.txt").write_text("mine")
-        # Under the name of a document, but none.
+        # A file with the name of a document that is not one.
         (store / ("meta" if "v0" in name else "__zattr__")).write_text("mine as well")
         with mounted(store) as mount:
             (mount.path / "npy/i4_2d_lz4_fill42.npy" if "v0" in name else mount.path / "npy/u1_1d_none.npy").unlink()
@@ -447,7 +447,7 @@ def test_the_array_at_the_root_is_erased_with_its_documents_alone(tmp_path: Path
 
 
 def test_new_arrays_are_of_the_layout_beside_them(archive: Path, tmp_path: Path) -> None:
-    """Also where others, of other layouts, come first in the store."""
+    """Even where arrays of other layouts come first in the store."""
     np.save(tmp_path / "x.npy", np.arange(5))
     with mounted(archive) as mount:
         for folder, reader in ("v0_persistence", reader_v0), ("v1", reader_v1), ("v0_persistence/sub", reader_v0):
@@ -471,7 +471,7 @@ def test_a_lock_beside_the_attributes_is_nothing(tmp_path: Path) -> None:
 
 @DIALECTS
 def test_what_another_program_changes_is_seen(dialect: str, tmp_path: Path) -> None:
-    """Chunks of v0 lie in a folder of their own, those of v1 beside the documents."""
+    """Chunks of v0 are in a folder of their own, those of v1 beside the documents."""
     name = {"v0": "v0_persistence/f8_1d_blosclz_noattrs", "v1": "v1/u1_1d_none"}[dialect]
     (case,) = (param.values[0] for param in CASES if param.id == name)
     store = tmp_path / "store"
@@ -510,7 +510,7 @@ def test_what_is_written_in_one_view_is_seen_in_the_others(empty: tuple[Mounted,
 
 
 def test_documents_of_other_kinds_beside_an_array(tmp_path: Path) -> None:
-    """Folders in the places of documents and of chunks, and documents too long to be read."""
+    """Folders with the names of documents and of chunks, and documents too long to be read."""
     (case,) = (param.values[0] for param in CASES if param.id == "v0_persistence/i4_2d_lz4_fill42")
     store = tmp_path / "store"
     for name in ("meta_is_folder", "attributes_are_folder", "chunk_is_folder", "long", "fine"):

@@ -1,5 +1,5 @@
-"""Hierarchies of the draft of 2019 through the kernel, by programs as they are: what then lies in the folder, as a reader that shares
-nothing with zarrfs has it."""
+"""Hierarchies of the draft of 2019 through the kernel, written by unmodified programs; the folder is then read by a reader that shares no
+code with zarrfs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ELEMENTS = np.arange(60, dtype="<i4").reshape(6, 10)
 
 @contextmanager
 def scene(folder: Path, inside: str = "", case: str = "hierarchy", *options: str) -> Iterator[tuple[Mounted, Path]]:
-    """A copy of a case, at the root of a store or somewhere in it, mounted; the folder in which the hierarchy lies."""
+    """Mount a copy of a case, at the root of a store or below; yield the mount and the folder of the hierarchy."""
     store = folder / "store"
     shutil.copytree(CASES[case].path, store / inside)
     with mounted(store, *options) as mount:

@@ -1,8 +1,8 @@
-"""Hierarchies of the core draft of 2022 through a real mount: changed by programs, read by a reader that shares no code, by zarr-python 3
-through ``zarr3/`` of a second mount, and by zarr-python 2.16 where it is there.
+"""Hierarchies of the core draft of 2022 through a real mount: changed by programs, then read by an independent reader, by zarr-python 3
+through ``zarr3/`` of a second mount, and by zarr-python 2.16 where available.
 
 zarr-python 2.16.1 has a Python of its own, whose path is in ZARRFS_ZARR_2_16 (``python -m venv X; X/bin/pip install zarr==2.16.1 pytest
-"numcodecs<0.13" "numpy<2"``). Without it, what it would read is left to the other two.
+"numcodecs<0.13" "numpy<2"``). Without it, the comparisons with zarr-python 2.16 are skipped.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def copied(form: str, folder: Path) -> Path:
 
 
 def old_zarr(store: Path, *paths: str, consolidated: bool = False) -> dict[str, list[Any]]:
-    """What zarr-python 2.16 reads: type, shape, elements and attributes of the arrays at ``paths``; with ``consolidated``, of those in
-    the consolidated copy."""
+    """Return type, shape, elements and attributes of the arrays at ``paths`` as zarr-python 2.16 reads them; with ``consolidated``,
+    from the consolidated copy."""
     python = os.environ.get("ZARRFS_ZARR_2_16")
     if python is None:
         pytest.skip("ZARRFS_ZARR_2_16 names no Python that has zarr 2.16")
@@ -68,7 +68,7 @@ def old_zarr(store: Path, *paths: str, consolidated: bool = False) -> dict[str, 
 
 
 def change(store: Path, group: str, *options: str) -> None:
-    """What a user does with a mounted hierarchy."""
+    """Change a mounted hierarchy as a user does."""
     with mounted(store, *options) as mount:
         chunks, npy = mount.path / "chunks", mount.path / "npy"
         run("mkdir", "-p", chunks / "made/inner")
@@ -146,7 +146,7 @@ def test_today_s_zarr_python_writes_it(form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("view", ["chunks", "zarr3"])
 @pytest.mark.parametrize(("form", "group"), [(TEXT, "foo"), (SOFTWARE, "grp"), ("v3_draft2022_zarrpython/filters", "g")])
 def test_a_group_is_copied_within_a_view(form: str, group: str, view: str, tmp_path: Path) -> None:
-    """Elements and attributes are those of the old arrays, whatever the encoding is."""
+    """Elements and attributes equal those of the old arrays, whatever the encoding."""
     store = copied(form, tmp_path)
     with mounted(store) as mount:
         run("cp", "-r", mount.path / view / group, mount.path / view / "copy")
@@ -157,10 +157,10 @@ def test_a_group_is_copied_within_a_view(form: str, group: str, view: str, tmp_p
         elements, attributes = found[path]
         again, attributes_again = found["/copy" + path.removeprefix(f"/{group}")]
         assert again.astype(elements.dtype).tobytes() == elements.tobytes(), path
-        # zarr3/ says the filters where the final v3 has words for them; else the copy has none.
+        # zarr3/ shows filters where final v3 can represent them; else the copy has none.
         assert attributes_again.get("filters") in (None, attributes.get("filters"))
         if not elements.ndim:
-            # Names for no dimensions, which zarr3/ gives to new arrays.
+            # An empty list of names for no dimensions, which zarr3/ adds to new arrays.
             attributes_again.pop("_ARRAY_DIMENSIONS", None)
         assert attributes_again | {"filters": 0} == attributes | {"filters": 0}
 

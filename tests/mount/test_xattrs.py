@@ -1,4 +1,4 @@
-"""Extended attributes through a mount, with the programs that show and copy them, and what they cost."""
+"""Extended attributes through a mount, with the programs that show and copy them, and their cost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def mount(store: Path) -> Iterator[Mounted]:
 
 @contextmanager
 def requests(mount: Mounted) -> Iterator[list[int]]:
-    """How many requests for extended attributes the body brings; the list is filled when it ends."""
+    """Yield a list that receives, at exit, the number of requests for extended attributes in the body."""
     before, found = mount.stats()["xattr_requests"], list[int]()
     yield found
     found.append(mount.stats()["xattr_requests"] - before)
@@ -67,7 +67,7 @@ def as_on_this_disk(folder: Path) -> None:
         pytest.skip(f"{folder} keeps no extended attributes: {error.strerror}")
 
 
-# --- who looks ------------------------------------------------------------------------------------------------------------------
+# --- showing --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["chunks/a", "chunks/a/0.0", "chunks/a/.zarray", "zarr3/a/c/0/0", "npy/a.npy"])
@@ -119,7 +119,7 @@ def test_without_them_there_are_none_and_nobody_asks(store: Path) -> None:
         assert found == [0]
 
 
-# --- who copies -----------------------------------------------------------------------------------------------------------------
+# --- copying --------------------------------------------------------------------------------------------------------------------
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -149,7 +149,7 @@ def test_what_is_copied_out_and_back_is_what_it_was(how: str, view: str, mount: 
         for command in COPIES[how]:
             places = {"from": str(source), "to": str(target), "tar": str(tmp_path / "tar")}
             done = subprocess.run([word.format(**places) for word in command], check=True, capture_output=True, timeout=60)
-            # tar takes away a file before it makes it anew: without its document the node has other attributes for a moment.
+            # tar removes a file before it creates it anew: without its document the node has other attributes for a moment.
             assert how == "tar" or done.stderr == b""
     assert tree(mount.path / view) == tree(out) == before
     copied = out / ("a.npy" if view == "npy" else "a")
@@ -158,7 +158,7 @@ def test_what_is_copied_out_and_back_is_what_it_was(how: str, view: str, mount: 
 
 @pytest.mark.parametrize("how", COPIES)
 def test_an_array_is_copied_to_another_place(how: str, mount: Mounted, tmp_path: Path) -> None:
-    """Its codecs are those of new arrays there: what cannot be kept is passed over."""
+    """Its codecs are those of new arrays there: attributes that cannot be kept are ignored."""
     demand("rsync", "tar")
     as_on_this_disk(tmp_path)
     out, new = tmp_path / "out", mount.path / "chunks/new"
@@ -187,7 +187,7 @@ def test_a_chunk_and_an_array_are_copied_with_cp_a(mount: Mounted) -> None:
 
 
 def test_large_attributes_do_not_stop_rsync(mount: Mounted, tmp_path: Path) -> None:
-    """A file system such as ext4 keeps 4 KiB of all of them, and rsync fails where it cannot set one."""
+    """A file system such as ext4 keeps 4 KiB for all of them, and rsync fails where it cannot set one."""
     demand("rsync")
     as_on_this_disk(tmp_path)
     (mount.path / "chunks/a/.zattrs").write_text(json.dumps({"history": "x" * 30_000}))
@@ -197,7 +197,7 @@ def test_large_attributes_do_not_stop_rsync(mount: Mounted, tmp_path: Path) -> N
 
 
 def test_what_mknod_made_and_nobody_opened_is_stored_when_the_mount_ends(store: Path) -> None:
-    """tar --xattrs makes files so, and opens them next."""
+    """tar --xattrs creates files in this way, and opens them next."""
     with mounted(store) as mount:
         os.mknod(mount.path / "raw/made")
     assert (store / "made").read_bytes() == b""
@@ -206,7 +206,7 @@ def test_what_mknod_made_and_nobody_opened_is_stored_when_the_mount_ends(store: 
     assert not (store / "a/2.1").exists()
 
 
-# --- what it costs --------------------------------------------------------------------------------------------------------------
+# --- cost -----------------------------------------------------------------------------------------------------------------------
 
 
 def write_in_pieces(path: Path, count: int = 500) -> None:
@@ -220,7 +220,7 @@ def test_ls_asks_once_and_not_for_each_file(store: Path) -> None:
         for folder, count in ((mount.path / "raw/many", 10_000), (mount.path / "chunks/wide", 1_000)):
             with requests(mount) as found:
                 assert run("ls", "-l", folder).stdout.count(b"\n") == count + 1
-            # One for the folder, and one for a file in it. Newer ones list the attributes of each file where there may be some.
+            # One for the folder, and one for a file in it. Newer versions list the attributes of each file where there may be some.
             assert found[0] <= 3 or (folder.name == "wide" and found[0] <= count + 3)
 
 
@@ -244,7 +244,7 @@ def test_asking_for_those_of_each_chunk_and_each_key_costs_no_operation_of_the_s
 
 
 def test_a_write_brings_one_request_at_most(mount: Mounted) -> None:
-    """The kernel asks whether the file has capabilities that writing takes away. It is answered before anything is looked up."""
+    """The kernel asks for capabilities that the write would remove. The answer needs no lookup."""
     (mount.path / "raw/pieces").write_bytes(b"x")
     with requests(mount) as found, mount.counted() as cost:
         write_in_pieces(mount.path / "raw/pieces")

@@ -1,4 +1,4 @@
-"""A mounted ``zarr3/`` with programs as they are: Zarr libraries that read and write it, and programs that copy, edit and remove."""
+"""A mounted ``zarr3/`` with unmodified programs: Zarr libraries that read and write it, and programs that copy, edit and remove."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NUMBERS = np.arange(70, dtype="f4").reshape(10, 7)
 
 
 def diverse(root: Any) -> None:
-    """Arrays compressed and not, without dimensions, empty, of many chunks, and nodes with names like parts of keys."""
+    """Write arrays compressed and not, without dimensions, empty, of many chunks, and nodes with names like parts of keys."""
     root.attrs.update({"title": "diverse", "history": ["made"]})
     root.create_array("deep/er/x", shape=(7, 5), chunks=(3, 4), dtype="f4", fill_value=-1, dimension_names=["y", "x"])[...] = (
         NUMBERS[:7, :5]
@@ -91,7 +91,7 @@ def test_zarr_python_makes_writes_resizes_and_reads(dialect: int, tmp_path: Path
         assert (attributes, shape, chunks) == ({"units": "m", "more": [1, None]} | names, (12, 7), (4, 3))
         assert elements == expected.tobytes()
         assert np.load(mount.path / "npy/h/c.npy").tolist() == list(range(9))
-        # Fewer, another in its place, none.
+        # Shrink an array, replace one, delete one.
         array.resize((4, 7))
         assert nodes(mount)["deep/er/a"][5] == expected[:4].tobytes()
         zarr.create_array(mount.path / "zarr3", name="h/c", data=np.arange(3), chunks=(2,), overwrite=True)
@@ -172,7 +172,7 @@ def test_copying_in_is_converting(dialect: int, tool: str, tmp_path: Path) -> No
     with scene(dialect, tmp_path) as mount:
         target = mount.path / "zarr3/copy"
         target.mkdir()
-        # A consolidated copy that came before what it knows is spelled by the view, and in v2 a fill value is shown as _FillValue, too.
+        # A consolidated copy that came before its nodes is rewritten by the view; and v2 shows a fill value as _FillValue, too.
         again = {line.split()[-1] for line in copy_with(tool, source, target)}
         assert again <= {"zarr.json", *(("deep/er/x/zarr.json", "s/zarr.json") if dialect == 2 else ())}
         found = {path[len("copy") :].lstrip("/"): node for path, node in nodes(mount).items() if path.startswith("copy")}
@@ -181,12 +181,12 @@ def test_copying_in_is_converting(dialect: int, tool: str, tmp_path: Path) -> No
             for path, names, mark in (("deep/er/x", ["y", "x"], "AAAAAAAA8L8="), ("s", [], 3)):
                 kind, attributes, *rest = expected[path]
                 expected[path] = (kind, attributes | {"_ARRAY_DIMENSIONS": names}, *rest)
-                # In v2 the one fill value marks missing data, too.
+                # In v2 the one fill value also marks missing data.
                 shown[path] = (kind, attributes | {"_FillValue": mark}, *rest)
         assert everything(mount.path / "zarr3/copy") == shown
         assert found == expected
         only_stored_names(mount)
-        # The very bytes.
+        # The chunk is stored unchanged.
         chunk = mount.store / "copy/big" / ("0.0" if dialect == 2 else "c/0/0")
         assert chunk.read_bytes() == (source / "big/c/0/0").read_bytes()
         assert not mount.errors()
@@ -209,7 +209,7 @@ def test_copying_out_is_converting(dialect: int, tmp_path: Path) -> None:
 @DIALECTS
 def test_nodes_are_erased(dialect: int, tmp_path: Path) -> None:
     with scene(dialect, tmp_path) as mount:
-        # Documents may go before the folders beside them.
+        # Documents may be removed before the folders beside them.
         source = write(tmp_path / "source.zarr", written(3, diverse))
         run("cp", "-r", source, mount.path / "zarr3/copy")
         run("rm", "-r", mount.path / "zarr3/copy")
@@ -321,7 +321,7 @@ def compare(case: Case, view: Path) -> None:
                 array = zarr.open_array(view / node["path"].strip("/"), mode="r", zarr_format=3)
                 kind, attributes, *_ = described(array)
                 elements = np.asarray(array[...])
-            # Not every MANIFEST says all attributes.
+            # Some MANIFEST files list only a part of the attributes.
             assert kind == "array" and attributes.items() >= node.get("attributes_subset", {}).items()
             assert attributes == node.get("attributes", attributes)
             assert_expected(case, node, elements.astype(elements.dtype.newbyteorder("<")))
