@@ -1,7 +1,7 @@
-"""What holds of every view; run over all that are registered by ``test_conformance.py``.
+"""Requirements on every view; ``test_conformance.py`` runs them over all registered views.
 
-A view shows a store in its own way: what its files hold is not judged here, but that they can be found, listed, and read, that they
-follow the store, and that they can be the root of a mount.
+Each view shows a store in its own way: the content of its files is not judged here, only that they can be found, listed and read,
+follow the store, and can be the root of a mount.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BROKEN = b'{"zarr_format": 2, "shape": "none"}'
 
 
 async def store_of_everything() -> MemoryStore:
-    """Arrays in groups, one with a missing chunk and one without dimensions, one that nobody can read, and a key of no node."""
+    """Return arrays in groups, one with a missing chunk, one without dimensions, an unreadable one, and a key outside any node."""
     store = MemoryStore()
     values: dict[str, bytes] = {".zgroup": b'{"zarr_format": 2}', "g/.zgroup": b'{"zarr_format": 2}', "notes.txt": b"a key"}
     for name, example in {
@@ -81,12 +81,12 @@ class ViewConformance:
         async with shown(plugin, store) as tree:
             without = await contents(tree, plugin.name)
         assert without.keys() <= with_it.keys()
-        # A file of several nodes may name the one that it leaves out.
+        # A file of several nodes may contain the name of the broken one.
         assert all(with_it[path] == data or b"broken" in with_it[path] for path, data in without.items())
 
     @trio_test
     async def test_it_follows_what_is_changed_through_the_mount(self, plugin: ViewPlugin) -> None:
-        """After each change the tree shows what a new one shows."""
+        """After each change the tree shows the same as a new tree."""
         store = await store_of_everything()
         more = Example((2,), (2,)).values("more")
         async with shown(plugin, store) as tree:
@@ -127,11 +127,11 @@ class ViewConformance:
 
 @asynccontextmanager
 async def shown(plugin: ViewPlugin, store: MemoryStore, **options: str) -> AsyncIterator[MountTree]:
-    """A mount with the view alone."""
+    """Yield a mount with the view alone."""
     async with tree_over(store, views=plugin.name, **options) as tree:
         yield tree
 
 
 async def contents(tree: MountTree, path: str) -> dict[str, bytes]:
-    """Every file by its path."""
+    """Return every file by its path."""
     return {each: await read(tree, each) async for each in every_file(tree, path)}

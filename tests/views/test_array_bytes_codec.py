@@ -1,4 +1,4 @@
-"""A codec that makes bytes of elements, of one file and known to nobody else: arrays with it are read, written and made."""
+"""An array -> bytes codec from one file of a test: arrays with it are read, written and created."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ codec = plugins(
 
 
 def encoded(row: int, column: int, dtype: str, gzipped: bool, order: str = "C") -> bytes:
-    """A chunk as another program writes it."""
+    """Return a chunk as another program encodes it."""
     chunk = np.zeros(CHUNKS, dtype)
     inside = ELEMENTS[row * 2 : row * 2 + 2, column * 4 : column * 4 + 4]
     chunk[: inside.shape[0], : inside.shape[1]] = inside
@@ -44,7 +44,7 @@ def encoded(row: int, column: int, dtype: str, gzipped: bool, order: str = "C") 
 
 
 async def store_of(format: int, dtype: str, gzipped: bool, order: str = "C") -> MemoryStore:
-    """The array in the words of Zarr v2 or v3."""
+    """Return a store of the array, in the form of Zarr v2 or v3."""
     store = MemoryStore()
     if format == 3:
         document: dict[str, Any] = {
@@ -85,7 +85,7 @@ async def test_an_array_with_it_is_read_and_written(format: int, order: str, gzi
         assert "test.framed" in [codec["name"] for codec in shown["codecs"]]
         name = "zarr3/a/1.1" if format == 3 else "zarr3/a/c/1/1"
         assert await read(tree, name) == encoded(1, 1, dtype, gzipped, order)
-        # Through each view, and as other programs have it.
+        # Through each view, and as other programs read it.
         elements[:2, :4] = 8
         await write(tree, "chunks/a/0.0", elements[:2, :4].tobytes())
         elements[4] = 99

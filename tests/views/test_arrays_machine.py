@@ -1,4 +1,4 @@
-"""Writes through ``npy/`` and ``chunks/`` in any order, held against a NumPy array; zarr-python reads the store after each publish."""
+"""Writes through ``npy/`` and ``chunks/`` in any order, compared with a NumPy array; zarr-python reads the store after each publish."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_both_views_write_one_array(data: st.DataObject, dialect: str, limit: st
                 return await file.open(RW)
 
             handle = await opened()
-            staged = model.copy()  # What the handle sees: `model` and what it wrote and has not published.
+            staged = model.copy()  # The state as seen by the handle: `model` and its own unpublished writes.
 
             async def publish() -> None:
                 await handle.flush()
@@ -62,7 +62,7 @@ def test_both_views_write_one_array(data: st.DataObject, dialect: str, limit: st
                 elif step in ("chunk", "part of chunk", "rm chunk"):
                     coords = tuple(data.draw(st.integers(0, -(-n // c) - 1)) for n, c in zip(shape, chunks, strict=True))
                     box = tuple(slice(i * c, (i + 1) * c) for i, c in zip(coords, chunks, strict=True))
-                    # What two write at once is not the matter here.
+                    # Concurrent writes are not tested here.
                     await publish()
                     name = ".".join(map(str, coords))
                     folder = await walk(tree, "chunks/a")

@@ -1,4 +1,4 @@
-"""Numbers that JSON has not, in attributes: refused where they are written, in every layout, and kept where they are stored already."""
+"""Numbers in attributes that JSON lacks: refused when written, in every layout, and kept where they are stored already."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATH = NodePath("/a")
 EVERY_LAYOUT = pytest.mark.parametrize(
     "dialect", [pytest.param(each, id=each.name) for each in registry.plugins("zarrfs.dialects")]
 )
-# As a string, which is replaced in the document by what no program here would write.
+# Placeholder strings, replaced in the document by tokens that no program here would write.
 HELD = {
     "plain": "PLAIN",
     "nested": {"list": [1, "PLAIN", {"deep": "BIG"}], "text": 'NaN and \\" Infinity'},
@@ -115,7 +115,7 @@ async def test_what_is_stored_is_no_leave_for_more(dialect: str) -> None:
 @pytest.mark.logs("is not JSON")
 @trio_test
 async def test_large_attributes_are_looked_at_too() -> None:
-    """Those are never parsed as a whole."""
+    """Large attributes are never parsed as a whole."""
     (plugin,) = [each for each in registry.plugins("zarrfs.dialects") if each.name == "v3"]
     length = 30_000 if LEAST else 200_000
     store = await store_of(plugin, {"large": [*range(length), "PLAIN", "BIG"], "other": 1})

@@ -1,4 +1,4 @@
-"""Booleans are bytes 0 and 1: others are refused where they are written, and neither 0 nor 1 where they are stored already."""
+"""Booleans are bytes 0 and 1: writes of other bytes are refused, and stored ones are read as neither 0 nor 1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zarrfs.errors import ChunkEncodeError, ContentInvalid
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import File, OpenFlags
 
-# Three chunks of two; beyond the edge nobody looks.
+# Three chunks of two elements; padding beyond the edge is ignored.
 DOCUMENT = array_document((5,), (2,), "|b1", fill_value=False)
 FIELDS = array_document((5,), (2,), [["n", "|u1"], ["ok", "|b1"], ["more", "|b1", [2]]], fill_value=None)  # type: ignore[arg-type]
 STORED = {"a/.zarray": DOCUMENT, "a/0": b"\1\0", "a/1": b"\2\1", "a/2": b"\1\7"}
@@ -88,7 +88,7 @@ async def test_what_is_stored_is_shown_as_it_is_and_its_neighbours_can_be_change
         assert (await load(tree, "npy/a.npy")).tobytes() == b"\1\0\2\1\1"
         assert await read(tree, "chunks/a/1") == b"\2\1"
         await change(tree, "chunks/a/1", 1, b"\0")
-        # Beyond the edge is fill value, whatever is written there.
+        # Beyond the edge the fill value is stored, whatever is written there.
         await write(tree, "chunks/a/2", b"\0\5")
         await write(tree, "zarr3/a/c/0", b"\0\1")
         assert (await load(tree, "npy/a.npy")).tobytes() == b"\0\1\2\0\0"

@@ -1,5 +1,5 @@
-"""Stores that other software wrote, through the tree of files: ``npy/`` bit for bit, ``chunks/`` as zarr-python reads it, ``raw/``
-as the store is. ``tests/mount/test_fixtures.py`` does the same through the kernel."""
+"""Stores written by other software, through the tree of files: ``npy/`` bit for bit, ``chunks/`` as zarr-python reads it, ``raw/`` like
+the store. ``tests/mount/test_fixtures.py`` does the same through the kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.comparing import (
 )
 from tests.support.trees import every_file, listing, load, names, read, tree_of
 
-# An extension type that is not known is told of.
+# An unknown extension type is logged.
 pytestmark = pytest.mark.logs("read as its fallback")
 every_case = pytest.mark.parametrize(
     "case", folder_cases([*cases("v2"), *cases("v3_2019"), *cases("v3_final"), *cases("other_forms")])

@@ -1,4 +1,4 @@
-"""An element that a program changes in a file is the one that it wrote, whole, whatever others have stored there meanwhile."""
+"""An element changed in a file has all bytes of its writer, whatever others store in the array meanwhile."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def element(value: int) -> bytes:
 @pytest.mark.parametrize("pieces", [(0, 8), (0, 1), (0, 4, 8), (0, 3), (5, 8)], ids=str)
 @trio_test
 async def test_it_is_as_its_writer_sees_it(pieces: tuple[int, ...], paths: tuple[str, str]) -> None:
-    """Also where it was written in pieces: the rest of it is what was read."""
+    """This includes an element written in pieces: its other bytes are those that were read."""
     store = await store_of_old()
     async with tree_over(store) as tree:
         one, other = [await opened(tree, path) for path in paths]
@@ -59,7 +59,7 @@ async def test_it_is_as_its_writer_sees_it(pieces: tuple[int, ...], paths: tuple
         assert bytes(await one.read(0, header + 8 * COUNT))[header:] == element(OLD) * COUNT
         await other.write(header_of_other + 8 * 5, element(OTHERS))
         await other.flush()
-        # With this it takes what others have stored.
+        # This takes over the elements that the other has stored.
         await one.write(header + 8 * 2, element(7))
         await one.fsync()
         for start, stop in zip(pieces, pieces[1:], strict=False):

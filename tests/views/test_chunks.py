@@ -1,4 +1,4 @@
-"""``chunks/``: what is listed, what can be read, and what a written chunk becomes in the store."""
+"""``chunks/``: listing, reading, and the stored form of written chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def store_with(values: dict[str, bytes]) -> MemoryStore:
     return store
 
 
-# --- what is there -------------------------------------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -156,7 +156,7 @@ _V3 = {
 
 
 def array_with(codecs: dict[str, Any]) -> dict[str, bytes]:
-    """An int32 array of (6, 5) in chunks of (4, 3), with fill value 7 and no chunks."""
+    """Return an int32 array of (6, 5) in chunks of (4, 3), with fill value 7 and no chunks."""
     if "codecs" not in codecs:
         dtype = codecs.get("dtype", "<i4")
         return {"a/.zarray": array_document((6, 5), (4, 3), dtype, **{k: v for k, v in codecs.items() if k != "dtype"})}

@@ -1,5 +1,5 @@
-"""Any edits of nodes through ``chunks/``, held against a plain model: after each of them zarr-python reads the store, with and without
-its consolidated copy, and the view shows the same."""
+"""Random edits of nodes through ``chunks/``, compared with a plain model: after each of them zarr-python reads the store, with and
+without its consolidated copy, and the view shows the same."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ ACTIONS = st.one_of(
 
 @dataclass
 class Node(ModelNode):
-    """``waiting``: files with the names of chunks that there are not (yet), which exist in the mount only."""
+    """``waiting``: files with names of chunks that the array does not have (yet), which exist in the mount only."""
 
     waiting: dict[int, list[int]] = field(default_factory=dict)
 
 
 class Model:
-    """What a user expects. Raises `ValueError` for what cannot be done, and is then as it was."""
+    """Expected state of the view. A `ValueError` for an impossible action leaves it unchanged."""
 
     def __init__(self, dialect: int) -> None:
         self.nodes: dict[str, Node] = {"": Node()}
         self._dialect = dialect
 
     def described(self) -> dict[str, tuple[Any, ...]]:
-        """What zarr-python finds. In final v3 the fill value that a ``.zarray`` asked for is the attribute ``_FillValue``, too."""
+        """Return the nodes that zarr-python reads; in final v3, with the fill value of a ``.zarray`` as the attribute ``_FillValue``."""
         found = {path: node.described() for path, node in self.nodes.items()}
         if self._dialect == 3:
             found |= {
@@ -140,7 +140,7 @@ class Model:
 
 
 async def apply(tree: MountTree, action: tuple[Any, ...]) -> None:
-    """The same through the view."""
+    """Do the same through the view."""
     name, path, *rest = action
     here = f"chunks/{path}"
     folder = await walk(tree, f"chunks/{parent_of(path)}")
@@ -179,7 +179,7 @@ async def apply(tree: MountTree, action: tuple[Any, ...]) -> None:
 
 
 async def without_empty_attributes(tree: MountTree, path: str) -> None:
-    """A ``.zattrs`` that somebody wrote without attributes is somebody's file, of which the model knows nothing."""
+    """Remove a ``.zattrs`` that was written without attributes: the model does not represent it."""
     with contextlib.suppress(ZarrfsError):
         if json.loads(await read(tree, f"{path}/.zattrs")) == {}:
             await unlink(tree, path, ".zattrs")

@@ -1,4 +1,4 @@
-"""What can be done to nodes through ``chunks/``: the store is read with zarr-python after each."""
+"""Edits of nodes through ``chunks/``: zarr-python reads the store after each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_attributes_are_written_where_the_dialect_keeps_them(
         for path in ("b", "g/h", ""):
             at = f"{path}/.zattrs" if path else ".zattrs"
             await s.write(at, b'{"units": "km", "n": [1, {"x": null}]}\n')
-            # As it was written, byte for byte.
+            # Unchanged, byte for byte.
             assert await s.read(at) == b'{"units": "km", "n": [1, {"x": null}]}\n'
             after = await s.stored()
             assert after[path][1] == {"units": "km", "n": [1, {"x": None}]}
@@ -68,7 +68,7 @@ async def test_what_the_view_put_in_is_taken_out_and_what_the_user_put_in_stays(
         assert await contents(s.store) == before
         await s.write("g/a/.zattrs", {"units": "km", "_ARRAY_DIMENSIONS": ["y", "x"]})
         assert (await s.stored())["g/a"][1] == {"units": "km"}
-        # Left out, they are put in again: they are names of the node.
+        # Dimension names are part of the node: the view adds them again.
         await s.write("g/a/.zattrs", {"units": "mm"})
         assert await s.json("g/a/.zattrs") == {"units": "mm", "_ARRAY_DIMENSIONS": ["y", "x"]}
         await s.write("g/a/.zattrs", {"_ARRAY_DIMENSIONS": ["lat", "lon"], "zarrfs": {"mine": 1}})
@@ -76,7 +76,7 @@ async def test_what_the_view_put_in_is_taken_out_and_what_the_user_put_in_stays(
         assert await s.json("g/a/.zattrs") == {"_ARRAY_DIMENSIONS": ["lat", "lon"], "zarrfs": {"mine": 1}}
         document = json.loads((await contents(s.store))["g/a/zarr.json"])
         assert document["dimension_names"] == ["lat", "lon"]
-        # What names no dimensions is an attribute like any other.
+        # A list that names no dimensions is an attribute like any other.
         await s.write("g/a/.zattrs", {"_ARRAY_DIMENSIONS": ["lat"]})
         assert (await s.stored())["g/a"][1] == await s.json("g/a/.zattrs") == {"_ARRAY_DIMENSIONS": ["lat"]}
 
@@ -93,7 +93,7 @@ async def test_attributes_are_removed_and_come_back(dialect: int, kind: str, con
         await s.write("g/a/.zattrs", {"a": 1})
         assert (await s.stored())["g/a"][1] == {"a": 1}
         assert ".zattrs" in await s.names("g/a")
-        # Something else said so: the name is there again.
+        # After a change of the attributes elsewhere, the name exists again.
         await s.unlink("g/a/.zattrs")
         await write(s.tree, "raw/g/a/" + (".zattrs" if dialect == 2 else "zarr.json"), rewritten(dialect, await contents(s.store)))
         assert (await s.json("g/a/.zattrs"))["raw"] == 1
@@ -191,7 +191,7 @@ async def test_resizing_erases_chunks_where_that_is_allowed(dialect: int, kind: 
         assert (elements[:, 3:] == 7).all()
 
 
-# --- making ---------------------------------------------------------------------------------------------------------------------
+# --- creating -------------------------------------------------------------------------------------------------------------------
 
 
 @EVERYWHERE
@@ -257,12 +257,12 @@ async def test_a_folder_becomes_an_array_in_whatever_order_its_files_come(
             assert await s.read(f"g/n/{name}") == FILES[name]
             assert ".zattrs" not in await s.names("g/n") or await s.json("g/n/.zattrs") in ({"units": "m"}, {"_FillValue": 7})
         assert await s.names("g/n") == set(FILES)
-        # As it was written; the store has the fill value of .zarray in an attribute, too.
+        # Unchanged; the store also has the fill value of .zarray in an attribute.
         assert await s.read("g/n/.zattrs") == FILES[".zattrs"]
         kind_of, attributes, shape, chunks, dtype, data = (await s.stored())["g/n"]
         assert (kind_of, attributes, shape, chunks, dtype) == ("array", all_attributes, (4, 3), (2, 3), "int32")
         assert np.frombuffer(data, "i4").tolist() == [*range(6), *[0] * 6]
-        # It is stored with codecs, which are options of the mount, and nothing of the mount's is in the store.
+        # Chunks are stored with the codecs of the mount's options, and the store has no key of the mount's own.
         sizes = {key: len(value) for key, value in (await contents(s.store)).items() if key.startswith("g/n/")}
         assert set(sizes) == (
             {"g/n/.zarray", "g/n/.zattrs", "g/n/0.0", "g/n/1.0"} if dialect == 2 else {"g/n/zarr.json", "g/n/c/0/0", "g/n/c/1/0"}
@@ -318,7 +318,7 @@ async def test_nodes_are_erased_whole(dialect: int, kind: str, consolidated: boo
         await s.remove("g", backwards=backwards)
         assert await s.stored() == {"": before[""], "b": before["b"]}
         assert await s.names() - {".zmetadata"} == {".zattrs", ".zgroup", "b"}
-        # What comes to be there next has all its names.
+        # A new node at the path has all its names.
         await s.mkdir("g")
         assert await s.names("g") == set()
         await s.mkdir("g/a")
@@ -341,7 +341,7 @@ async def test_unlinking_a_document_alone_loses_nothing(dialect: int, kind: str,
         assert await contents(s.store) == before
         with pytest.raises(DirectoryNotEmpty, match=r"holds '.zattrs'|holds '0.0'"):
             await s.rmdir("g/a")
-        # Writing it again is what brings the name back.
+        # Writing the document again restores the name.
         await s.write("g/a/.zarray", document)
         await s.write("g/.zgroup", {"zarr_format": 2})
         assert ".zarray" in await s.names("g/a")
@@ -369,7 +369,7 @@ async def test_a_folder_is_removed_only_when_it_is_empty(dialect: int, kind: str
             await s.rmdir("g/h")
         await s.unlink("g/h/tmp1")
         assert await contents(s.store) == before
-        # Nothing but what came with it.
+        # The folder now has only its original content.
         await s.rmdir("g/h")
         assert "g/h" not in await s.stored()
 
@@ -418,7 +418,7 @@ async def test_a_document_is_renamed_to_a_backup_and_written_anew(
         before = await contents(s.store)
         document = await s.read("g/a/.zattrs")
         await s.rename("g/a/.zattrs", "g/a/.zattrs~")
-        # The backup exists in the mount only: meanwhile the node keeps what it had.
+        # The backup exists in the mount only; meanwhile the node keeps its attributes.
         assert await contents(s.store) == before
         assert ".zattrs" not in await s.names("g/a")
         assert await s.read("g/a/.zattrs~") == document
@@ -454,7 +454,7 @@ async def test_folders_are_renamed_with_what_is_open_in_them(dialect: int, kind:
         assert nodes["moved/a"][1] == before["g/a"][1]
         assert np.frombuffer(nodes["moved/a"][5], "i4")[:3].tolist() == [-1, -1, 2]
         await s.unlink("moved/a/.note")
-        # Over an empty folder, as rename(2) has it; not over one that holds something.
+        # Over an empty folder, as rename(2) permits; not over one with content.
         await s.rename("moved/a", "moved/h")
         assert await s.names("moved") == {".zgroup", "h"}
         with pytest.raises(DirectoryNotEmpty):

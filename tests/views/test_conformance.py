@@ -1,4 +1,4 @@
-"""The conformance suite of views, over every one that is registered."""
+"""The conformance suite of views, over every registered view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consolidated copies in ``chunks/`` and ``zarr3/``: what the views show of the nodes, however old the stored one is."""
+"""Consolidated copies in ``chunks/`` and ``zarr3/``: they show the nodes of the view, however outdated the stored copy is."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def over(values: dict[str, bytes], **options: Any) -> AsyncIterator[Scene]
 
 
 async def documents(tree: MountTree, view: str, path: str = "") -> dict[str, Any]:
-    """The documents at and below a folder, as its copy should have them."""
+    """Return the documents at and below a folder, as its copy should contain them."""
     found = {}
     for name, (_, is_directory, *_) in (await listing(tree, f"{view}/{path}")).items():
         if is_directory:
@@ -62,7 +62,7 @@ async def copy_in(tree: MountTree, view: str, path: str = "") -> dict[str, Any]:
 
 
 async def agrees(tree: MountTree, path: str = "") -> None:
-    """Both views show a copy at ``path`` that says what their documents say."""
+    """Assert that both views show a copy at ``path`` that agrees with their documents."""
     assert await copy_in(tree, "chunks", path) == await documents(tree, "chunks", path)
     expected = await documents(tree, "zarr3", path)
     del expected["zarr.json"]
@@ -114,7 +114,7 @@ async def test_a_group_below_the_root_may_have_one(dialect: int) -> None:
         inside = {key[2:]: value for key, value in (await contents(s.store)).items()}
         assert everything(inside)["g/a"][1]["more"] == 1
         assert everything(inside) == everything(inside, use_consolidated=False)
-        # It goes with its group.
+        # The copy is removed with its group.
         await s.remove("x")
         assert not [key for key in await contents(s.store) if key.startswith("x/")]
 
@@ -174,7 +174,7 @@ async def test_looking_up_other_names_does_not_make_it() -> None:
                 before = gets(s.tree)
                 await walk(s.tree, f"{view}/g7/inside")
                 assert gets(s.tree) - before < 20
-                # Nor does listing: who asks for the size has it made.
+                # Nor does listing; a request for the size renders the copy.
                 name = ".zmetadata" if view == "chunks" else "zarr.json"
                 folder: Any = await walk(s.tree, view)
                 entries = {entry[0]: entry async for entry in folder.entries()}
@@ -183,7 +183,7 @@ async def test_looking_up_other_names_does_not_make_it() -> None:
                 size = (await node.attributes()).size
                 entries = {entry[0]: entry async for entry in folder.entries()}
                 assert entries[name][2] == size == len(await read(s.tree, f"{view}/{name}"))
-                # What is known is not read again.
+                # Known documents are not read again.
                 before = gets(s.tree)
                 await read(s.tree, f"{view}/{name}")
                 assert gets(s.tree) == before
@@ -226,7 +226,7 @@ def test_where_every_change_is_told_it_counts_until_there_is_one(told: bool) -> 
             assert gets(s.tree) == before
             clock.jump(100)
             await s.read(".zmetadata")
-            # Who opens the file looks at its group in any case.
+            # Opening the file checks its group in any case.
             assert (gets(s.tree) - before < 20) == told
             await s.write("g7/.zattrs", {"units": "km"})
             await agrees(s.tree)
@@ -276,7 +276,7 @@ async def test_one_that_comes_before_its_arrays_is_stored_when_they_are_there(vi
                 data |= {"compressor": None}
             await s.write(key, data)
             if not number:
-                # This mount shows it from here on.
+                # This mount shows the copy from here on.
                 await copy_in(s.tree, view)
                 assert b"consolidated_metadata" not in (await contents(s.store))["zarr.json"]
         await agrees(s.tree)

@@ -1,6 +1,6 @@
-"""Arrays with missing and edge chunks, of every type, filter, order and layout, held against NumPy; zarr-python reads them too.
+"""Arrays with missing and edge chunks, of every type, filter, order and layout, compared with NumPy; zarr-python reads them, too.
 
-Elements are such that the filter of the array gives them back exactly: what differs is padding's fault.
+The filter of an array reproduces its elements exactly, so that any difference comes from padding.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Example:
-    """An array, its document's keys and values, and the elements of its chunks at their full shape; None for one that is not stored."""
+    """An array, its document's keys and values, and the elements of its chunks at full shape; None for a chunk that is not stored."""
 
     metadata: ArrayMetadata
     filter: CodecSpec | None
@@ -59,7 +59,7 @@ class Example:
 
     @property
     def elements(self) -> Numbers:
-        """What every reader has to see."""
+        """The elements that every reader has to see."""
         metadata = self.metadata
         whole = np.empty([count * n for count, n in zip(metadata.grid_shape, self.shape, strict=True)], metadata.data_type.dtype)
         for coords, chunk in self.chunks.items():
@@ -74,20 +74,20 @@ class Example:
         return self.metadata.chunk_grid.chunks
 
     def inside(self, coords: Chunk) -> tuple[Any, ...]:
-        """The part of a chunk within the array."""
+        """Return the part of a chunk within the array."""
         ends = zip(self.metadata.shape, coords, self.shape, strict=True)
         return (*(slice(0, extent - i * n) for extent, i, n in ends), ...)
 
 
 def fill_of(metadata: ArrayMetadata) -> Numbers:
-    """One element, as an array that can be broadcast: the fill value; where that is undefined zero, and NaT of times."""
+    """Return one element that can be broadcast: the fill value; where it is undefined, zero, or NaT for times."""
     dtype = metadata.data_type.dtype
     undefined = np.array("NaT", dtype).tobytes() if dtype.kind in "mM" else bytes(dtype.itemsize)
     return np.frombuffer(metadata.fill_value or undefined, f"|V{dtype.itemsize}").view(dtype)[0]
 
 
 def filters_of(data_type: DataType) -> st.SearchStrategy[CodecSpec | None]:
-    """Every filter that takes elements of a type, and none."""
+    """Return every filter that accepts elements of a type, and none."""
     dtype = data_type.dtype
     found = [CodecSpec("numcodecs.shuffle", {"elementsize": dtype.itemsize})]
     if dtype.kind in "iuf" and dtype.itemsize > 1:
@@ -107,7 +107,7 @@ def filters_of(data_type: DataType) -> st.SearchStrategy[CodecSpec | None]:
 
 
 def fills_of(data_type: DataType) -> st.SearchStrategy[bytes]:
-    """Any element, and those that spoil others."""
+    """Return any element, and special ones."""
     dtype = data_type.dtype
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
@@ -159,7 +159,7 @@ def examples(draw: st.DrawFn) -> Example:
         break
     else:
         assume(False)
-    # Of NaN some layouts have one alone; a fill value that they cannot say is undefined in some.
+    # Some layouts have only one NaN, and in some a fill value that they cannot represent is undefined.
     metadata = parsed.metadata
     assert (
         metadata.fill_value is None
@@ -199,7 +199,7 @@ def test_edge_and_missing_chunks_hold_what_was_written_and_else_the_fill_value(e
                     if how == "parts":
                         await write_part(tree, path, chunk)
             assert same(await load(tree, "npy/a.npy"), whole)
-        # As it is stored.
+        # Read from the store by a new tree.
         async with tree_over(store) as tree:
             assert same(await load(tree, "npy/a.npy"), whole)
             listed = await names(tree, "chunks/a")
@@ -223,7 +223,7 @@ def test_edge_and_missing_chunks_hold_what_was_written_and_else_the_fill_value(e
 
 
 def is_for_zarr(example: Example) -> bool:
-    """Whether zarr-python reads such an array. It flattens what is behind a transposition in the order of its memory."""
+    """Return True if zarr-python reads such an array: it flattens the result of a transposition in memory order."""
     metadata, dialect = example.metadata, example.layout.dialect.name
     has_order = any(spec.name == "transpose" for spec in metadata.codecs)
     is_known = metadata.data_type.name in CORE or metadata.data_type.dtype.kind in "mM"
@@ -247,7 +247,7 @@ async def change(tree: Any, path: str, offset: int, data: bytes) -> None:
 
 
 async def write_whole(tree: Any, example: Example) -> None:
-    """Write every element that is not in a missing chunk, through the file of the array."""
+    """Write every element outside of missing chunks, through the file of the array."""
     metadata = example.metadata
     file = await walk(tree, "npy/a.npy")
     assert isinstance(file, File)
@@ -264,7 +264,7 @@ async def write_whole(tree: Any, example: Example) -> None:
 
 
 def same(ours: Numbers, theirs: Numbers) -> bool:
-    """Whether elements are the same bit for bit; those that a `.npy` cannot name are void there."""
+    """Return True if elements are equal bit for bit; types that `.npy` cannot name are void there."""
     return ours.shape == theirs.shape and ours.tobytes() == theirs.tobytes()
 
 
@@ -272,7 +272,7 @@ def same(ours: Numbers, theirs: Numbers) -> bool:
 @pytest.mark.parametrize("name", ["bool", "int64", "float32", "complex64", "datetime64", "string"])
 @trio_test
 async def test_a_scalar_whose_fill_value_is_null_is_read_in_every_view(dialect: Dialect, name: str) -> None:
-    """Written, and not yet; of an array with one dimension alike."""
+    """With its chunk stored and not; and likewise an array of one dimension."""
     types = {
         "datetime64": from_name("numpy.datetime64", {"unit": "s", "scale_factor": 1}),
         "string": from_name("null_terminated_bytes", {"length_bytes": 3}),

@@ -1,4 +1,4 @@
-"""A document whose shape does not fit what is stored, as in ``ref_noshape.file`` of netCDF-C's tests of corrupt files."""
+"""A document whose shape does not fit the stored data, as in ``ref_noshape.file`` of netCDF-C's tests of corrupt files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_an_array_that_lost_its_shape_gives_no_elements_and_hides_no_neigh
         "beside/.zarray": array_document((4,), (4,), "<i4"),
         "beside/0": BESIDE.tobytes(),
     }
-    # A document without the member says nothing.
+    # A document without the member does not define a shape.
     del document["shape"]
     values["without/.zarray"] = json.dumps(document | {"compressor": None, "filters": None}).encode()
     store = MemoryStore()

@@ -1,4 +1,4 @@
-"""Views remember of very many arrays only some: what they show is the same."""
+"""Views cache only some of very many arrays; their content is the same."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_the_views_are_there_and_nothing_else_can_be() -> None:
             await root.link(readme, "other")
         with pytest.raises(NotPermitted, match=r"README\.txt cannot be changed"):
             await readme.truncate(0)
-        # Times are not refused, so that programs that copy whole trees go on.
+        # Setting times is permitted, so that programs that copy whole trees continue.
         await readme.set_mtime(5)
         await root.set_mtime(5)
         assert isinstance(await root.listed_file("README.txt"), File)

@@ -1,4 +1,4 @@
-"""``chunks/`` and ``zarr3/``: what is refused in the folder of a node, and why; and chunks that others change meanwhile."""
+"""``chunks/`` and ``zarr3/``: refused operations in the folder of a node, and their reasons; and chunks that others change meanwhile."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ async def opened(tree: MountTree, path: str, flags: OpenFlags) -> AsyncIterator[
 
 
 async def changed(handle: Handle, data: bytes) -> None:
-    """As by who writes and closes."""
+    """Write and close, as a program does."""
     await handle.write(0, data)
     await handle.flush()
 
 
 @asynccontextmanager
 async def example(view: str) -> AsyncIterator[tuple[MountTree, Directory]]:
-    """The array ``/a``, the group ``/g``, and ``/bad``, whose document is none; nothing of that changes."""
+    """Yield the array ``/a``, the group ``/g``, and ``/bad`` with an invalid document; assert that none of it changes."""
     store = await store_of(Example((4,), (2,)))
     await store.set(Key("g/.zgroup"), b'{"zarr_format":2}')
     await store.set(Key("bad/.zarray"), b"{")
@@ -144,7 +144,7 @@ async def test_the_time_of_a_folder_holds_while_files_in_it_are_written(view: st
 
 @trio_test
 async def test_a_temporary_file_covers_the_chunk_that_another_program_stores_under_its_name() -> None:
-    """The folder becomes an array behind whoever began to fill it."""
+    """The folder becomes an array by another program after a program has begun to fill it."""
     async with tree_over(await store_of()) as tree:
         await (await folder(tree, "chunks")).mkdir("n")
         await write(tree, "chunks/n/0", b"ours")
@@ -214,7 +214,7 @@ async def test_elements_without_a_fixed_size_are_changed_in_a_chunk_that_is_not_
     async with tree_over(store, fill="true") as tree:
         assert await read(tree, "chunks/s/0") == b"\2" + bytes(11)
         async with opened(tree, "chunks/s/0", WRITE) as handle:
-            # The second becomes one of one character.
+            # The second element becomes a text of one character.
             await handle.write(8, b"\1\0\0\0z")
             await handle.flush()
         assert await store.get(Key("s/0")) == b"\2" + bytes(7) + b"\1\0\0\0z"

@@ -1,4 +1,4 @@
-"""Each group as one file, in a format that only tests have."""
+"""Each group as one file, in a container format for tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestConformance(ViewConformance):
 
 
 async def store_of_groups() -> MemoryStore:
-    """``/a``, ``/g/half``, ``/g/sub/b``, ``/g/sub/scalar``, and ``/g/broken``, which cannot be read."""
+    """Return ``/a``, ``/g/half``, ``/g/sub/b``, ``/g/sub/scalar``, and ``/g/broken``, which cannot be read."""
     store = MemoryStore()
     values = {".zgroup": GROUP, "g/.zgroup": GROUP, "g/sub/.zgroup": GROUP, "g/.zattrs": b'{"title": "groups"}'}
     arrays = {"a": A, "g/half": HALF, "g/sub/b": B, "g/sub/scalar": SCALAR}
@@ -164,7 +164,7 @@ async def test_an_array_that_is_gone_makes_its_own_elements_stale_and_no_others(
         before = await read(tree, "bundle/array.bundle")
         handle = await opened(tree, "bundle/array.bundle")
         offset, size = await extent(tree, "bundle/array.bundle", "/g/half")
-        # One of them was read before, the other not.
+        # One of the two arrays was read before, the other was not.
         await handle.read(offset, size)
         await tree.store.erase_prefix(Prefix("g/half/"))
         await tree.store.erase_prefix(Prefix("a/"))

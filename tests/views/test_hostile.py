@@ -36,7 +36,7 @@ async def test_bad_nodes_are_refused_and_sound_ones_read(case: Case, tmp_path: P
 @pytest.mark.parametrize("path", BAD_SHARDS)
 @trio_test
 async def test_a_chunk_of_a_bad_shard_is_an_error_and_never_missing(path: str) -> None:
-    """Also where it is not listed: whoever takes ENOENT for an answer fills it with fill values."""
+    """Even where it is not listed: a program that gets ENOENT would use fill values."""
     (store,) = [case.path for case in folder_cases() if case.name == "hostile/v3_bad_shards"]
     async with tree_of(store) as tree:
         for index in range(2):
@@ -51,7 +51,7 @@ async def test_a_chunk_of_a_bad_shard_is_an_error_and_never_missing(path: str) -
 
 @pytest.mark.full_length
 def test_all_of_it_within_little_memory(tmp_path: Path) -> None:
-    """In a process of its own: what blosc and zlib allocate is seen by no tracer of Python's."""
+    """In a process of its own: Python's tracers do not see allocations of blosc and zlib."""
     huge = write_huge(tmp_path / "huge")
     stores = [case.path for case in folder_cases()] + [huge]
     empty = tmp_path / "empty"
@@ -59,7 +59,7 @@ def test_all_of_it_within_little_memory(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, survey.__file__, str(MEMORY_MIB), *map(str, stores)],
         cwd=empty,
-        # One arena: each thread's would reserve 64 MiB of the address space that is limited, whatever it uses of it.
+        # One arena: those of further threads would each reserve 64 MiB of the limited address space, whether or not they use it.
         env=os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "MALLOC_ARENA_MAX": "1"},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""What it costs to look up a file of `npy/` again: no request to the store, the header rendered once, few calls."""
+"""Costs of another lookup of a file of `npy/`: no request to the store, the header rendered once, few calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zarrfs.vfs.node import Directory
 
 PACKAGE = str(Path(zarrfs.__file__).parent) + "/"
 MOST_CALLS = 90
-"""Of functions of zarrfs; there were 257."""
+"""Calls of functions of zarrfs; once there were 257."""
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
@@ -52,7 +52,7 @@ async def test_a_warm_lookup_asks_for_nothing(zarr_format: int, tmp_path: Path, 
         assert again == first
         assert len(rendered) == 1
         assert len(called) <= MOST_CALLS, called
-        # What is stored meanwhile is seen at once.
+        # Values stored meanwhile are visible at once.
         await tree.store.set(Key("x/0" if zarr_format == 2 else "x/c/0"), bytes(16))
         await tree.store.set(Key("x/9"), bytes(16))
         assert (await folder.lookup_with_attributes("x.npy"))[1].mtime_ns > (first.mtime_ns or 0)

@@ -1,4 +1,4 @@
-"""The memory limit holds for all that is staged together."""
+"""The memory limit holds for all staged data together."""
 
 from __future__ import annotations
 

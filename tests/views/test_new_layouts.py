@@ -1,4 +1,4 @@
-"""How new arrays lie in the store where the mount's options say so: shards, separators, the forms of a dialect."""
+"""Layout of new arrays by the mount's options: shards, separators, the forms of a dialect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def mkdir(tree: MountTree, path: str) -> None:
 
 
 async def make(tree: MountTree, view: str, path: str = "a") -> None:
-    """Make the array as a program does, in ``view``."""
+    """Create the array as a program does, in ``view``."""
     inside = f"{view}/{path}".rstrip("/")
     if view == "npy":
         data = io.BytesIO()

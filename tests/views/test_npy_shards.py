@@ -1,4 +1,4 @@
-"""Whole-array files over arrays whose chunks lie in shards: what is written and read, and how often the store is asked."""
+"""Whole-array files over sharded arrays: reads, writes, and the number of requests to the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Grid = tuple[int, ...]
 
 
 def values(elements: Elements, chunks: Grid, shards: Grid, **options: Any) -> dict[str, bytes]:
-    """The keys and values of a sharded array ``a``."""
+    """Return the keys and values of a sharded array ``a``."""
 
     def make(group: Any) -> None:
         array = group.create_array(
@@ -52,7 +52,7 @@ def numbered(*shape: int) -> Elements:
 
 
 class Costs:
-    """What was asked of the store, and decoded, since it was made."""
+    """Counts of store operations and codec calls since its creation."""
 
     def __init__(self, tree: MountTree) -> None:
         self._tree = tree
@@ -72,11 +72,11 @@ class Costs:
 
     @property
     def reads(self) -> int:
-        """Calls that get values or parts of them, the indexes among them."""
+        """Reads of values or parts of them, including indexes."""
         return sum(self.of("get", "get_partial_values"))
 
 
-# --- what is there ----------------------------------------------------------------------------------------------------------------
+# --- existing arrays --------------------------------------------------------------------------------------------------------------
 
 
 @tries(60)
@@ -94,7 +94,7 @@ def test_any_writes_are_as_on_a_local_file(data: st.DataObject) -> None:
 
     async def main() -> None:
         old = numbered(*shape)
-        # Some of it is not stored.
+        # A part of it is not stored.
         old[data.draw(st.sampled_from([(), (0,), (slice(0, 2),)]))] = FILL
         store = await store_with(MemoryStore(), old, chunks, shards)
         async with tree_over(store, memory_limit=memory_limit, shard_delay=delay) as tree:
@@ -104,7 +104,7 @@ def test_any_writes_are_as_on_a_local_file(data: st.DataObject) -> None:
             anew = data.draw(st.booleans(), label="anew")
             fortran = anew and data.draw(st.booleans(), label="fortran")
             dtype = np.dtype(">i4" if anew and data.draw(st.booleans(), label="big") else "<i4")
-            # What the file holds, in its own order.
+            # The content of the file, in its own order.
             model = bytearray(b"\0" * old.nbytes if anew else old.tobytes())
 
             async def check() -> None:
@@ -128,7 +128,7 @@ def test_any_writes_are_as_on_a_local_file(data: st.DataObject) -> None:
                     model[offset : offset + size] = new.tobytes()
                     begin = data.draw(st.integers(0, len(model) - 1))
                     assert bytes(await handle.read(head + begin, 50)) == bytes(model[begin : begin + 50])
-                    # A header of another form is not the file's any more once it was stored.
+                    # After a flush the file has the header of the stored array, so only the same header may be used again.
                     if dtype.str == "<i4" and not fortran and data.draw(st.booleans(), label="flush"):
                         await handle.flush()
                         assert tree.staging.dirty_nbytes == 0
@@ -142,11 +142,11 @@ def test_any_writes_are_as_on_a_local_file(data: st.DataObject) -> None:
 
 
 def npy_head(form: Elements) -> bytes:
-    """A header that says Fortran order, also of an array that is in both."""
+    """Return a header with Fortran order, even for an array that is in both orders."""
     return npy(form)[: data_offset(npy(form))].replace(b"'fortran_order': False,", b"'fortran_order': True, ")
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------------------
+# --- costs ------------------------------------------------------------------------------------------------------------------------
 
 SHAPE, CHUNKS, SHARDS = (64, 48), (4, 4), (32, 16)
 """Six shards of 32 chunks."""
@@ -165,12 +165,12 @@ async def test_a_whole_file_costs_one_set_a_shard_and_no_read(memory_limit: str)
             costs = Costs(tree)
             await handle.write(0, npy(new))
             await handle.flush()
-        # Whether there is something to erase is known from when the array was opened.
+        # Whether there are values to erase was determined when the array was opened.
         assert costs.of("set", "erase", "encoded", "decoded", "indexes") == (5, 1, 5 * 32, 0, 0)
         assert costs.reads == 0
         assert costs.of("list_dir", "list_prefix") == (0, 0)
         np.testing.assert_array_equal((await in_zarr(store, "a"))[...], new)
-        # A shard of nothing but fill value is not there.
+        # A shard of fill values alone is not stored.
         assert await store.get(Key("a/c/0/0")) is None
 
 
@@ -205,7 +205,7 @@ async def test_chunks_of_one_shard_cost_one_set_and_each_read_once() -> None:
         head = data_offset(npy(old))
         new = old.copy()
         async with opened(tree, "npy/a.npy") as handle:
-            # Eight chunks, written whole: the others of the shard are got for the new one, and none is decoded.
+            # Eight chunks, written whole: the others of the shard are copied to the new value, and none is decoded.
             costs = Costs(tree)
             new[:8, :16] = -1
             for row in range(8):
@@ -213,7 +213,7 @@ async def test_chunks_of_one_shard_cost_one_set_and_each_read_once() -> None:
             await handle.flush()
             assert costs.of("set", "encoded", "decoded", "indexes") == (1, 8, 0, 1)
             assert costs.reads == 2
-            # Four chunks, written in part: what is missing of them is got together.
+            # Four chunks, written in part: their missing parts are read together.
             costs = Costs(tree)
             new[33, 20:31] = -2
             await handle.write(head + (33 * 48 + 20) * 4, new[33, 20:31].tobytes())
@@ -225,7 +225,7 @@ async def test_chunks_of_one_shard_cost_one_set_and_each_read_once() -> None:
 
 @trio_test
 async def test_a_whole_file_is_in_the_store_when_it_is_closed() -> None:
-    """However long chunks wait for their shards that are written one by one."""
+    """This holds however long chunks written one by one are queued for their shards."""
     store = await store_with(MemoryStore(), numbered(*SHAPE), CHUNKS, SHARDS)
     async with tree_over(store, shard_delay="1000") as tree:
         async with opened(tree, "npy/a.npy") as handle:
@@ -249,7 +249,7 @@ async def test_what_a_replaced_array_leaves_out_is_zeros(fill_value: int) -> Non
             await handle.write(head, numbered(1, 48).tobytes())
             costs = Costs(tree)
             await handle.flush()
-        # Of the shards that are replaced nothing is read; of those that are erased, that they have chunks.
+        # Replaced shards are not read; of erased ones, only the index.
         assert costs.of("set", "erase", "indexes") == ((3, 3, 3) if fill_value == 0 else (6, 0, 0))
         assert costs.reads <= 3
         expected = np.zeros_like(old)
@@ -258,7 +258,7 @@ async def test_what_a_replaced_array_leaves_out_is_zeros(fill_value: int) -> Non
 
 
 class Synced(MemoryStore):
-    """Notes what it is asked to make durable."""
+    """Records the keys that it has to make durable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -324,7 +324,7 @@ async def test_a_pass_decodes_each_chunk_and_reads_each_index_once(memory_limit:
         assert costs.of("decoded", "indexes") == (6 * 32 - 2, 6)
 
 
-# --- arrays that take the place of others ------------------------------------------------------------------------------------------
+# --- arrays that replace others ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["c", "b"], ids=["free", "taken"])
@@ -333,8 +333,8 @@ async def test_a_pass_decodes_each_chunk_and_reads_each_index_once(memory_limit:
 async def test_what_is_written_while_an_array_is_renamed_goes_along(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What waits for shards is stored before the rename; what comes after that, and before nobody may write to it, waits on. What was
-    written to the array in whose place it comes is saved."""
+    """Chunks queued for shards are stored before the rename; those queued after that, until the array is locked, stay queued. Writes to
+    the replaced array are saved."""
 
     def make(group: Any) -> None:
         for name in "ab":

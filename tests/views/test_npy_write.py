@@ -1,4 +1,4 @@
-"""Whole-array files that are written to: elements changed in place, arrays made, replaced, erased and renamed."""
+"""Writes to whole-array files: elements changed in place; arrays created, replaced, erased and renamed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
 WRITE = OpenFlags(write=True)
 ANEW = OpenFlags(write=True, truncate=True)
 Elements = np.ndarray[Any, Any]
-# Whoever did not hear of it finds it in the log, too.
+# The log names the loss, too, for programs that ignored the error.
 LOST = pytest.mark.logs("write failed, data lost")
 DIALECTS = pytest.mark.parametrize("dialect", ["v2", "v3"])
 
@@ -54,7 +54,7 @@ async def store_with(values: dict[str, bytes]) -> MemoryStore:
 
 
 async def in_zarr(store: Store, path: str) -> Any:
-    """The array as zarr-python reads it from the values that the store holds."""
+    """Return the array as zarr-python reads it from the values in the store."""
     values = {}
     for key in [key async for key in store.list()]:
         value = await store.get(key)
@@ -162,7 +162,7 @@ async def test_chunks_that_are_written_whole_are_not_got_however_the_pieces_are_
                 await handle.write(head + offset, new[offset : offset + 999])
             await handle.flush()
         after = operations(tree)
-        # Pieces end within elements, the rest of which is read: those chunks alone.
+        # Pieces end within elements, whose other bytes are read: only those chunks.
         assert after["set"] - before["set"] == 16
         async with opened(tree, "npy/a.npy") as handle:
             before = operations(tree)
@@ -179,7 +179,7 @@ async def test_the_header_can_be_written_as_it_is_and_no_otherwise() -> None:
     async with tree_over(await store_with(example.values("a"))) as tree:
         whole = await read(tree, "npy/a.npy")
         async with opened(tree, "npy/a.npy") as handle:
-            # As a page of a mapping comes.
+            # As a page of a mapping arrives.
             await handle.write(0, whole)
             with pytest.raises(NotPermitted, match="header"):
                 await handle.write(8, b"\0")
@@ -319,7 +319,7 @@ async def test_a_copied_file_becomes_an_array(elements: Elements, limit: str, di
         await write(tree, "npy/a.npy", npy(elements))
         found = await in_zarr(store, "a")
         assert found.shape == elements.shape
-        # Bit for bit: NaN and NaT are equal to nothing.
+        # Bit for bit, since NaN and NaT are unequal to themselves.
         little = elements.astype(elements.dtype.newbyteorder("<"))
         assert found[...].tobytes() == little.tobytes()
         assert (await load(tree, "npy/a.npy")).tobytes() == little.tobytes()
@@ -338,7 +338,7 @@ async def test_a_new_array_costs_one_set_a_chunk_and_one_a_document(dialect: str
     elements = np.arange(1, 65, dtype="<i4").reshape(8, 8)
     async with tree_over(MemoryStore(), new_dialect=dialect, new_chunks="4x4") as tree:
         await write(tree, "npy/a.npy", npy(elements))
-        # The first node of a store makes a group of its root, too.
+        # The first node of a store also makes its root a group.
         assert operations(tree)["set"] == 4 + 2
         await write(tree, "npy/b.npy", npy(elements))
         assert operations(tree)["set"] == 4 + 2 + 4 + 1
@@ -483,7 +483,7 @@ async def test_the_same_shape_and_type_keeps_metadata_and_attributes() -> None:
         np.testing.assert_array_equal(found[...], new)
         assert found.attrs["units"] == "m"
         assert found.chunks == (2, 2)
-        # Equal to the fill value: not stored.
+        # Chunks equal to the fill value are not stored.
         assert await store.get(Key("a/0.0")) is None
         assert np.load(io.BytesIO(await read(tree, "npy/a.npy"))).flags.c_contiguous
 
@@ -642,7 +642,7 @@ async def test_mv_renames_replaces_and_goes_into_groups() -> None:
 
 @trio_test
 async def test_a_temporary_name_becomes_an_array_when_it_is_renamed() -> None:
-    """As rsync and `mv` from elsewhere write: under a hidden name first."""
+    """As rsync, and `mv` between file systems, write: under a hidden name first."""
     store = MemoryStore()
     elements = np.arange(10.0)
     async with tree_over(store) as tree:
@@ -674,7 +674,7 @@ async def test_groups_are_made_and_removed() -> None:
 
 @trio_test
 async def test_a_time_that_was_set_stays_until_the_array_is_changed() -> None:
-    """`rsync -a` sets it, and looks at it to tell that nothing has to be transferred again."""
+    """`rsync -a` sets it, and compares it to decide that nothing has to be transferred again."""
     elements = npy(np.arange(10.0))
     async with tree_over(MemoryStore()) as tree:
         root = await folder(tree, "npy")
@@ -691,7 +691,7 @@ async def test_a_time_that_was_set_stays_until_the_array_is_changed() -> None:
 @pytest.mark.parametrize("same", [False, True], ids=["new", "same shape"])
 @trio_test
 async def test_what_others_put_in_the_place_of_an_array_is_not_the_file_that_became_it(same: bool, tmp_path: Path) -> None:
-    """Whoever wrote the file and has it open reads nothing of theirs, though he has asked for nothing in between."""
+    """The program that wrote the file and has it open reads nothing of theirs, even without a request in between."""
     store = tmp_path / "store"
     zarr.create_group(str(store), zarr_format=3)
     for name in ("theirs", "a") if same else ("theirs",):

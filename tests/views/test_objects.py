@@ -1,6 +1,6 @@
-"""Arrays of elements that have no fixed size in every view: what a chunk's file holds, what becomes of one that is written, and bad ones.
+"""Arrays of elements without a fixed size in every view: the content of a chunk's file, writes to one, and bad chunks.
 
-The store is read and written by numcodecs, as a document says; zarrfs' own codecs judge nothing here.
+numcodecs reads and writes the store according to the documents; zarrfs' own codecs judge nothing here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UTF8 = {"id": "vlen-utf8"}
 BYTES = {"id": "vlen-bytes"}
 CATEGORIZE = {"id": "categorize", "labels": ["a", "é"], "dtype": "|O", "astype": "|u1"}
 
-# The filter, elements of a chunk of three, as what they are shown, others that can be stored, and what cannot.
+# The filter, elements of a chunk of three, the filter they are shown with, other elements that can be stored, and invalid bytes.
 KINDS: list[tuple[dict[str, Any], list[Any], dict[str, Any], list[Any], bytes]] = [
     (UTF8, ["", "é", "long text"], UTF8, ["x", "", "中文"], b"\3\0\0\0\1\0\0\0\xff\0\0\0\0\0\0\0\0"),
     (BYTES, [b"", b"\0\xff", b"zz"], BYTES, [b"x", b"", b"\n"], b"\3\0\0\0\1\0\0\0"),
@@ -61,7 +61,7 @@ def decoded(config: dict[str, Any], data: bytes, *, compressed: bool = True) -> 
     if compressed:
         data = numcodecs.Zlib(1).decode(data)
     if config["id"] in ("json2", "msgpack2"):
-        # numcodecs makes dimensions of lists.
+        # numcodecs converts lists to dimensions.
         import msgpack
 
         return list((json.loads(data) if config["id"] == "json2" else msgpack.unpackb(data))[:-2])
@@ -173,7 +173,7 @@ async def test_one_bad_chunk_hides_no_other(config: dict[str, Any], lie: str) ->
         assert decoded(UTF8 if config is CATEGORIZE else config, await read(tree, "chunks/a/1"), compressed=False) == good
         with pytest.raises(ChunkDecodeError, match=r"chunk \(0,\) of /a"):
             await read(tree, "chunks/a/0")
-        # It can be replaced, as cp does it.
+        # It can be replaced, as cp does.
         file = await read(tree, "chunks/a/1")
         bad_file = await folder.lookup("0")
         assert isinstance(bad_file, File)
@@ -251,7 +251,7 @@ async def test_arrays_of_v3(sharded: bool) -> None:
     await fill(store, {key: value.to_bytes() for key, value in theirs.items()})
     async with tree_over(store) as tree:
         stored = {"0.0", "0.1", "1.0"}
-        # Zarr v2 has null there, and is given the chunk that is missing.
+        # The fill value is null in Zarr v2, so that the missing chunk is shown as a file.
         assert await names(tree, "chunks") == {".zarray", *stored, "1.1"}
         assert decoded(UTF8, await read(tree, "chunks/1.1"), compressed=False) == ["?"] * 4
         assert decoded(UTF8, await read(tree, "chunks/0.0"), compressed=False) == ["a", "é", "e", "f"]

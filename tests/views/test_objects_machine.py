@@ -1,4 +1,4 @@
-"""Any writes of chunks of elements without a fixed size, held against a plain model: lists of elements, and the bytes of open files."""
+"""Random writes of chunks of elements without a fixed size, compared with a plain model: lists of elements, and bytes of open files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def encoded(config: dict[str, Any], elements: list[Any]) -> bytes:
 
 
 def meant(shown: dict[str, Any], data: bytes, allowed: Callable[[Any], bool]) -> list[Any] | None:
-    """The elements that ``data`` says, as the plainest of readers takes it; None where it says no chunk."""
+    """Return the elements in ``data`` as a minimal reader decodes it; None if it is not a chunk."""
     try:
         if shown["id"] == "json2":
             *elements, dtype, shape = json.loads(data)
@@ -127,7 +127,7 @@ async def run(kind: str, actions: list[tuple[Any, ...]]) -> None:
 
 
 async def put(model: dict[int, list[Any]], coords: int, elements: list[Any] | None, inside: Any, action: Any) -> None:
-    """Do it; what is no chunk is refused, and changes nothing."""
+    """Await ``action``; data that is not a chunk is refused, and changes nothing."""
     if elements is None:
         with pytest.raises(ContentInvalid):
             await action
@@ -146,7 +146,7 @@ async def edit(tree: Any, path: str, change: tuple[int, bytes] | None, size: int
             await handle.write(*change)
         else:
             await handle.truncate(size)
-            # Emptiness alone is not published by a close.
+            # A close does not publish an empty file.
             await handle.fsync()
         await handle.flush()
     finally:

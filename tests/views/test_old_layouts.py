@@ -1,5 +1,5 @@
-"""Nodes of v0 and v1, which have no groups, made and changed through every view, over a store that holds empty folders and one that does
-not; what is stored is read by readers that share no code with zarrfs."""
+"""Nodes of v0 and v1, which have no groups, created and changed through every view, over stores with and without empty folders; the
+store is read by readers that share no code with zarrfs."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ async def empty(dialect: str, kind: str, folder: Path, **options: str) -> AsyncI
 
 
 async def stored(scene: Scene, dialect: str) -> dict[str, tuple[list[Any], dict[str, Any]]]:
-    """Elements and attributes of every array in the store, by path."""
+    """Return elements and attributes of every array in the store, by path."""
     values = await contents(scene.store)
     document = {"v0": "__zmeta__", "v1": "meta"}[dialect]
     with tempfile.TemporaryDirectory() as name:
         folder = write_store(Path(name, "copy"), values) if values else Path(name)
         for each in folder.rglob(document):
-            # What the software makes with the array; a store of keys alone has it by its chunks.
+            # The software creates this folder with the array; a store of keys has it only through its chunks.
             (each.parent / "__zdata__").mkdir(exist_ok=True) if dialect == "v0" else None
         return {
             each.parent.relative_to(folder).as_posix(): (
@@ -87,7 +87,7 @@ async def test_a_folder_is_a_group_as_long_as_its_user_wants(dialect: str, kind:
         with pytest.raises(DirectoryNotEmpty):
             await s.rmdir("a/b")
         await s.remove("a/b/x")
-        # It was made, and nobody removed it.
+        # The folder was created explicitly, and not removed.
         assert await names(s.tree, "npy/a/b") == set()
         assert await contents(s.store) == {}
         await s.rmdir("a/b")
@@ -152,7 +152,7 @@ async def test_a_group_with_members_has_no_attributes(dialect: str, kind: str, t
 @EVERYWHERE
 @trio_test
 async def test_new_nodes_are_of_the_layout_that_is_nearest(dialect: str, kind: str, tmp_path: Path) -> None:
-    """Although others come first in the store, and the mount has another for new stores."""
+    """Even where others come first in the store, and the mount has another dialect for new stores."""
     other = "v1" if dialect == "v0" else "v0"
     async with empty(dialect, kind, tmp_path) as s:
         await s.mkdir("m")
@@ -210,7 +210,7 @@ DOCUMENTS = [
 async def test_chunks_are_written_by_the_codecs_of_their_array(
     dialect: str, members: dict[str, Any], order: str, tmp_path: Path
 ) -> None:
-    """In every order, byte order and compressor, and read again by a mount of their own."""
+    """With every order, byte order and compressor; a second mount reads it again."""
     array = {"shape": [5, 7], "chunks": [2, 3], "dtype": ">u2", "fill_value": 9}
     document = json.dumps(array | members).encode()
     values = {"a/__zmeta__": document} if dialect == "v0" else {"a/meta": document, "a/attrs": b"{}"}
@@ -231,7 +231,7 @@ async def test_chunks_are_written_by_the_codecs_of_their_array(
             assert (await load(tree, "npy/a.npy")).tolist() == data.tolist()
 
 
-# --- any changes, held against plain lists ------------------------------------------------------------------------------------------
+# --- any changes, compared with plain lists -----------------------------------------------------------------------------------------
 
 STEPS = st.sampled_from(["mkdir", "array", "array", "elements", "chunk", "attributes", "resize", "rename", "remove"])
 
@@ -250,7 +250,7 @@ def test_nodes_are_what_was_made_of_them(data: st.DataObject, dialect: str, kind
         return path if path not in groups and path not in arrays else None
 
     def numbers() -> list[int]:
-        # No shorter than a chunk, which would be as short then.
+        # Not shorter than a chunk, since otherwise the chunk would be shorter as well.
         return data.draw(st.lists(st.integers(-3, 3), min_size=2, max_size=5))
 
     async def step(s: Scene) -> None:
@@ -275,7 +275,7 @@ def test_nodes_are_what_was_made_of_them(data: st.DataObject, dialect: str, kind
             case "elements":
                 after = numbers()
                 await write(s.tree, f"npy/{path}.npy", npy(np.array(after, "<i2")))
-                # Of another length, it is another array.
+                # An array of another length is a new array.
                 arrays[path] = after, attributes if len(after) == len(values) else {}
             case "chunk":
                 chunk = numbers()[:2]
@@ -286,7 +286,7 @@ def test_nodes_are_what_was_made_of_them(data: st.DataObject, dialect: str, kind
                 await s.write(f"{path}/.zattrs", members)
                 arrays[path] = values, members
             case "resize":
-                # What is cut off in the middle of a chunk is stored still, as with every Zarr library.
+                # Elements cut off in the middle of a chunk stay stored, as with every Zarr library.
                 length = data.draw(st.sampled_from([2, 4, 6]))
                 await s.resized(path, [length])
                 arrays[path] = [*values[:length], *[0] * (length - len(values))], attributes

@@ -1,4 +1,4 @@
-"""A dialect with its own default chain, chunk keys, grid, chunk headers and true shapes at the edge; and one that is only read."""
+"""A dialect with its own default chain, chunk keys, grid, chunk headers and true shapes at the edge; and a read-only one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ dialect_of_bricks = plugins(
 
 
 def bricks(elements: np.ndarray[tuple[int, ...], np.dtype[np.int16]], *, padded: bool = False) -> dict[str, bytes]:
-    """The chunks of 2 x 4, by key; cut at the edge, or (as other writers have them) padded."""
+    """Return the chunks of 2 x 4, by key; cut at the edge, or padded as by other writers."""
     found = {}
     for row in range(-(-elements.shape[0] // 2)):
         for column in range(-(-elements.shape[1] // 4)):

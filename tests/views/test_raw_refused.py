@@ -1,4 +1,4 @@
-"""``raw/``: what is refused, and why, and what an object store's mount keeps of folders that the store has no place for."""
+"""``raw/``: refused operations and their reasons, and folders that a mount keeps where an object store cannot represent them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from zarrfs.views.raw import directory as raw_view
 
 NEW = OpenFlags(read=False, write=True, truncate=True)
 TEMPORARY = f"k.{'0' * 32}.partial"
-"""What zarr-python writes first, before it links that to the key."""
+"""The temporary name that zarr-python writes before it links it to the key."""
 VALUES = {"a/k": b"1", "a/l": b"2", "b/k": b"3", "top": b"4"}
 
 
 class BucketStore(ForwardingStore):
-    """Keys alone, as on an object store: it renames nothing."""
+    """A store of keys alone, like an object store, that renames nothing."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -217,7 +217,7 @@ async def test_a_folder_is_not_renamed_where_that_is_more_than_one_step() -> Non
 @trio_test
 async def test_a_value_that_is_gone_is_not_renamed(of: Callable[[Store], Store]) -> None:
     class Losing(ForwardingStore):
-        """Another program erases the value between the look at it and its rename."""
+        """Another program erases the value between its lookup and its rename."""
 
         async def rename(self, old: Key, new: Key) -> bool:
             await self.inner.erase(old)
@@ -239,7 +239,7 @@ async def test_a_value_that_is_gone_is_not_renamed(of: Callable[[Store], Store])
 @trio_test
 async def test_an_array_that_another_program_has_just_renamed_is_not_renamed(view: str, tmp_path: Path) -> None:
     class Slower(ForwardingStore):
-        """Another program gives the folder the same name between the look at it and its rename."""
+        """Another program gives the folder the same name between its lookup and its rename."""
 
         async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
             (tmp_path / "a").rename(tmp_path / "b")
@@ -255,7 +255,7 @@ async def test_an_array_that_another_program_has_just_renamed_is_not_renamed(vie
         assert isinstance(above, Directory)
         with pytest.raises(NoSuchEntry, match="a"):
             await above.rename(old.rpartition("/")[2], above, new.rpartition("/")[2])
-        # Neither is the array followed to where nobody here moved it.
+        # Nor is the array followed to a path to which this mount has not moved it.
         with pytest.raises(NoSuchEntry):
             await walk(tree, old)
         assert await walk(tree, new) is not before
@@ -263,7 +263,7 @@ async def test_an_array_that_another_program_has_just_renamed_is_not_renamed(vie
 
 @trio_test
 async def test_an_empty_folder_of_an_object_store_has_a_time_and_is_renamed_with_what_is_in_it() -> None:
-    """It is in this mount alone, and so is what was made in it."""
+    """The folder exists in this mount alone, and so do entries created in it."""
     store = await small()
     async with tree_over(store) as tree:
         raw = await folder(tree, "raw")

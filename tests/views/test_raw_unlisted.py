@@ -22,7 +22,7 @@ from zarrfs.vfs.node import Directory
 
 
 class Unlisted(ForwardingStore):
-    """Values are found by their keys alone."""
+    """A store in which values are found by their keys alone."""
 
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__(inner)
@@ -56,7 +56,7 @@ async def _finds_each_key(options: dict[str, Any]) -> None:
         assert isinstance(folder, Directory)
         name = "a"
         if options["new_dialect"] != "v1":
-            # A group without documents is not known without a listing.
+            # Without listing, a group without documents cannot be found.
             name = "g/a"
             await folder.mkdir("g")
         await write(tree, f"npy/{name}.npy", file.getvalue())

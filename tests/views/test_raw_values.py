@@ -1,4 +1,4 @@
-"""The files of ``raw/``: values that others replace or erase meanwhile, and stores that can do less."""
+"""The files of ``raw/``: values that others replace or erase meanwhile, and stores with fewer capabilities."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRITE = OpenFlags(write=True)
 
 
 class UnconditionalStore(ForwardingStore):
-    """One that cannot say in one step whether somebody else was quicker."""
+    """A store without conditional writes, so that it cannot detect a faster writer in one step."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -42,7 +42,7 @@ class UnconditionalStore(ForwardingStore):
 
 
 class RestlessStore(ForwardingStore):
-    """Somebody replaces the value after its first ``calm`` parts were read."""
+    """A store in which another program replaces the value after its first ``calm`` parts were read."""
 
     calm = 1 << 30
 
@@ -57,7 +57,7 @@ class RestlessStore(ForwardingStore):
 
 
 async def written(tree: MountTree) -> tuple[Directory, TemporaryFile]:
-    """The root of ``raw/``, and a temporary file in it."""
+    """Return the root of ``raw/``, and a temporary file in it."""
     await write(tree, f"raw/{TEMPORARY}", b"written")
     folder, file = await walk(tree, "raw"), await walk(tree, f"raw/{TEMPORARY}")
     assert isinstance(folder, Directory) and isinstance(file, TemporaryFile)
@@ -77,7 +77,7 @@ async def test_a_link_makes_a_key_where_there_is_none_whatever_the_store_can_do(
 @trio_test
 async def test_a_link_does_not_replace_what_another_program_has_stored_meanwhile(kind: type[ForwardingStore]) -> None:
     class Quicker(kind):  # type: ignore[misc, valid-type]
-        """Between the look at the key and its creation."""
+        """Another program stores a value between the lookup of the key and its creation."""
 
         async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
             if expect is not None:

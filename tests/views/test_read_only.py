@@ -1,4 +1,4 @@
-"""On a read-only mount every change is refused as such, also of what is not there: as the kernel answers for a local file system."""
+"""A read-only mount refuses every change as such, even of missing names: as the kernel does on a local file system."""
 
 from __future__ import annotations
 

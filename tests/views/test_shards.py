@@ -1,4 +1,4 @@
-"""Sharded arrays through the views: what others stored is read, and what was written is what others find."""
+"""Sharded arrays through the views: data stored by others is read, and others read data written here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zarrfs.keys import NodePath
 from zarrfs.vfs.node import File, OpenFlags
 
 DRAWN = tries(25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-# tensorstore takes one level of shards, with nothing before or behind them.
+# tensorstore supports one level of shards, without codecs before or after them.
 PLAIN: dict[str, Any] = {"levels": 1, "before": False, "behind": False}
 
 
@@ -33,7 +33,7 @@ def folder() -> Iterator[Path]:
 
 
 async def check_as_shown(root: Path, expected: sharded.Elements, fill: int) -> None:
-    """What every view shows of the array ``a``."""
+    """Assert that every view shows the array ``a`` as expected."""
     async with tree_of(root) as tree:
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), expected)
         seen = np.full_like(expected, fill)
@@ -66,7 +66,7 @@ def test_what_others_stored_is_read(library: str, data: st.DataObject) -> None:
 
 
 async def change(root: Path, view: str, region: tuple[slice, ...], expected: sharded.Elements, delay: str) -> None:
-    """Write what ``expected`` has in ``region`` through a view."""
+    """Write the elements of ``expected`` in ``region`` through a view."""
     async with tree_of(root, shard_delay=delay) as tree:
         opened = await tree.hierarchy.array(NodePath("/a"))
         assert opened is not None

@@ -1,4 +1,4 @@
-"""The fill value of final v3 arrays in `chunks/`: what readers of Zarr v2 take for missing data, and what missing chunks read as."""
+"""The fill value of final v3 arrays in `chunks/`: missing data for readers of Zarr v2, and elements of missing chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAN64 = "AAAAAAAA+H8="
 async def array_in(
     store: MemoryStore, fill_value: Any = 0, attributes: dict[str, Any] | None = None, dtype: str = "<f4", **more: Any
 ) -> None:
-    """An array `a` of three chunks of two elements, of which chunk 1 is stored."""
+    """Write an array `a` of three chunks of two elements, of which chunk 1 is stored."""
 
     def make(root: Any) -> None:
         array = root.create_array(
@@ -82,7 +82,7 @@ async def test_what_zarr_v2_is_told(dtype: str, own: Any, attribute: Any, fill_v
         assert json.loads(await read(tree, "chunks/a/.zarray"))["fill_value"] == fill_value
         attributes = json.loads(await read(tree, "chunks/a/.zattrs"))
         assert attributes.get("_FillValue") == shown and ("_FillValue" in attributes) == (shown is not None)
-        # Elsewhere it is what it was.
+        # The other views show the stored value.
         document = json.loads(await read(tree, "zarr3/a/zarr.json"))
         assert document["attributes"].get("_FillValue") == attribute
 
@@ -99,7 +99,7 @@ async def test_missing_chunks_are_there_where_nothing_says_what_they_read_as() -
         assert isinstance(folder, Directory)
         with pytest.raises(NoSuchEntry):
             await folder.lookup("3")
-        # Who removes all that is listed comes to an end.
+        # A program that removes every listed name terminates.
         await folder.unlink("0")
         assert await contents(store) == before
         assert "0" in await names(tree, "chunks/a")
@@ -157,7 +157,7 @@ async def test_very_many_missing_chunks_are_read_but_not_listed() -> None:
         assert await read(tree, "chunks/a/6") == b"\7"
         assert json.loads(await read(tree, "chunks/a/.zattrs")) == {"zarrfs": {"missing_chunks_read_as": 7}}
         assert "missing_chunks_read_as" in (await read(tree, "README.txt")).decode()
-        # What the view put in is taken out again.
+        # Attributes added by the view are removed again when written back.
         before = await contents(store)
         await write(tree, "chunks/a/.zattrs", await read(tree, "chunks/a/.zattrs"))
         assert await contents(store) == before
@@ -171,7 +171,7 @@ async def new_scene(store: MemoryStore) -> None:
 
 
 def v3(values: dict[str, bytes]) -> tuple[Any, Any]:
-    """The fill value of `a`, and its `_FillValue`, as the store has them."""
+    """Return the stored fill value of `a`, and its `_FillValue`."""
     document = json.loads(values["a/zarr.json"])
     return document["fill_value"], document["attributes"].get("_FillValue")
 
@@ -214,7 +214,7 @@ async def test_text_gets_no_attribute_that_xarray_could_not_open(dtype: str) -> 
         await s.mkdir("a")
         await s.write("a/.zarray", document)
         assert (await s.json("a/.zarray"))["fill_value"] is None
-        # As zarr-python resizes it, with the fill value that it gave.
+        # As zarr-python resizes it, with the fill value that it wrote.
         await s.write("a/.zarray", json.loads(document) | {"shape": [6]})
         assert (await s.json("a/.zarray"))["shape"] == [6]
     assert json.loads((await contents(store))["a/zarr.json"])["attributes"] == {}
@@ -313,7 +313,7 @@ async def test_names_of_dimensions_are_those_of_the_document() -> None:
         await s.write("scalar/.zarray", array_document((), ()))
         assert await s.names("scalar") == {".zarray", ".zattrs"}
         assert (await s.json("scalar/.zattrs"))["_ARRAY_DIMENSIONS"] == []
-        # What names no dimensions is an attribute, until they are named.
+        # A list that names no dimensions is an attribute, until they are named.
         for names, attribute in ((["x", "y"], ["x", "y"]), (["z"], None)):
             await s.write("a/.zattrs", {"_ARRAY_DIMENSIONS": names})
             document = json.loads((await contents(store))["a/zarr.json"])
@@ -323,7 +323,7 @@ async def test_names_of_dimensions_are_those_of_the_document() -> None:
 
 @trio_test
 async def test_programs_that_fill_a_new_array_find_nothing_there_that_they_did_not_write() -> None:
-    """`cp -r` creates each file with O_EXCL; `tar` unlinks one that is there, and tries again."""
+    """`cp -r` creates each file with O_EXCL; `tar` unlinks an existing one, and tries again."""
     store = MemoryStore()
     await new_scene(store)
     async with tree_over(store) as tree:
@@ -343,7 +343,7 @@ async def test_programs_that_fill_a_new_array_find_nothing_there_that_they_did_n
             await folder.lookup("0")
         await s.write("b/1", bytes(8))
         await folder.lookup("1")
-        # From a listing on all of it is there.
+        # After a listing, all names exist.
         assert await s.names("a") == {".zarray", ".zattrs"}
         assert await s.names("b") == {".zarray", "0", "1", "2"}
         await folder.lookup("0")

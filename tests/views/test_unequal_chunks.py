@@ -40,7 +40,7 @@ def decoded_name(coords: tuple[int, ...]) -> str:
 
 
 def padded(example: UnequalExample, coords: tuple[int, ...], chunk: np.ndarray[Any, Any], *, whole: bool) -> bytes:
-    """What becomes of ``chunk``: in zarr3/ it is stored whole, in chunks/ what hangs over the edge is the fill value."""
+    """Return the stored form of ``chunk``: whole by zarr3/, and with fill value beyond the edge by chunks/."""
     if whole:
         return chunk.tobytes()
     stored = np.full_like(chunk, example.fill)
@@ -100,7 +100,7 @@ async def test_saving_over_it_keeps_the_grid() -> None:
         values = await contents(store)
         assert json.loads(values["a/zarr.json"])["chunk_grid"] == EXAMPLE.document["chunk_grid"]
         assert EXAMPLE.stored_in(values, "a").tolist() == new.tolist()
-        # Of another shape it is an array like any new one.
+        # With another shape it becomes an ordinary new array.
         await write(tree, "npy/a.npy", npy(other := np.ones((3, 5), "<i4")))
         assert (await load(tree, "npy/a.npy")).tolist() == other.tolist()
         assert json.loads((await contents(store))["a/zarr.json"])["chunk_grid"]["name"] == "regular"
@@ -148,7 +148,7 @@ def test_any_writes_through_npy_and_chunk_files_are_seen_everywhere(example: Une
 
 @trio_test
 async def test_it_grows_and_shrinks_by_its_document() -> None:
-    """Growing appends a chunk, shrinking keeps the edges; what is stored outside is erased only if that was asked for."""
+    """Growing appends a chunk, shrinking keeps the edges; values outside are erased only with the option for it."""
     async with tree_over(store := await store_with(EXAMPLE), resize_erases="true") as tree:
         document = json.loads(await read(tree, "zarr3/a/zarr.json"))
         grown = json.loads(json.dumps(document))
@@ -156,7 +156,7 @@ async def test_it_grows_and_shrinks_by_its_document() -> None:
         grown["chunk_grid"]["configuration"]["edges"][0].append(4)
         await write(tree, "zarr3/a/zarr.json", json.dumps(grown).encode())
         expected = np.full((12, 6), EXAMPLE.fill, "<i4")
-        # Junk beyond the old edge was stored, and is seen as in every other Zarr library.
+        # Junk beyond the old edge was stored, and is visible as in every other Zarr library.
         expected[7:8] = -1
         expected[:7] = EXAMPLE.elements
         assert (await load(tree, "npy/a.npy")).tolist() == expected.tolist()

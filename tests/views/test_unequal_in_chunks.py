@@ -39,7 +39,7 @@ async def mkdir(tree: MountTree, folder: str, name: str) -> None:
 
 
 async def store_of(document: dict[str, Any], chunks: dict[str, bytes] | None = None, name: str = "a") -> MemoryStore:
-    """A store with one array on `EXAMPLE`'s grid."""
+    """Return a store with one array on `EXAMPLE`'s grid."""
     store = MemoryStore()
     values = {f"{name}/{key}".lstrip("/"): value for key, value in (chunks or {}).items()}
     await fill(store, {f"{name}/zarr.json".lstrip("/"): json.dumps(document).encode(), **values})
@@ -113,7 +113,7 @@ async def test_it_grows_and_gets_attributes_by_its_document() -> None:
         document["chunk_grid"]["configuration"]["edges"][0].append(4)
         written = json.dumps(document).encode()
         await write(tree, "chunks/a/zarr.json", written)
-        # It is read back as it was written.
+        # It is read back unchanged.
         assert await read(tree, "chunks/a/zarr.json") == written
         stored = json.loads((await contents(store))["a/zarr.json"])
         assert stored == EXAMPLE.document | {name: document[name] for name in ("attributes", "shape", "chunk_grid")}
@@ -185,7 +185,7 @@ async def test_documents_are_those_of_the_kind_of_array() -> None:
 
 @trio_test
 async def test_one_is_made_with_the_codecs_of_the_mount() -> None:
-    """Chunks that come before the document wait for it, in any order."""
+    """Chunks that come before the document are kept for it, in any order."""
     async with tree_over(store := await store_with(EXAMPLE), new_codecs="gzip:level=1", new_separator=".") as tree:
         await mkdir(tree, "chunks", "b")
         for name in sorted(await names(tree, "chunks/a")):
@@ -195,7 +195,7 @@ async def test_one_is_made_with_the_codecs_of_the_mount() -> None:
         stored = json.loads((await contents(store))["b/zarr.json"])
         assert stored["chunk_grid"] == GRID and stored["codecs"][1]["name"] == "gzip"
         assert stored["chunk_key_encoding"] == {"name": "default", "configuration": {"separator": "."}}
-        # Within the array: what hangs over its edge is the fill value in the copy.
+        # Compared within the array: beyond its edge the copy has the fill value.
         assert await read(tree, "chunks/b/1.1") == await read(tree, "chunks/a/1.1")
         assert len(await read(tree, "chunks/b/2.3")) == len(await read(tree, "chunks/a/2.3")) == 4 * 4 * 2
 
@@ -246,7 +246,7 @@ TYPES: dict[str, tuple[dict[str, Any], bytes]] = {
 @pytest.mark.parametrize(("changes", "chunk"), TYPES.values(), ids=TYPES.keys())
 @trio_test
 async def test_any_type_and_codecs_are_those_of_its_document(changes: dict[str, Any], chunk: bytes) -> None:
-    """Also types that v2 cannot represent, and elements of variable length: chunk (0, 2), of shape (3, 2), and back."""
+    """This includes types that v2 cannot represent, and elements of variable length: chunk (0, 2), of shape (3, 2), and back."""
     async with tree_over(store := await store_of(EXAMPLE.document | changes)) as tree:
         await write(tree, "chunks/a/0.2", chunk)
         shown = json.loads(await read(tree, "chunks/a/zarr.json"))
@@ -257,7 +257,7 @@ async def test_any_type_and_codecs_are_those_of_its_document(changes: dict[str, 
         await write(tree, "chunks/a/zarr.json", json.dumps(shown).encode())
         stored = json.loads((await contents(store))["a/zarr.json"])
         assert stored == EXAMPLE.document | changes | {"attributes": {"x": 1}}
-        # The same as an array of its own.
+        # The same as a new array.
         await mkdir(tree, "chunks", "b")
         await write(tree, "chunks/b/zarr.json", await read(tree, "chunks/a/zarr.json"))
         await write(tree, "chunks/b/0.2", await read(tree, "chunks/a/0.2"))
@@ -275,7 +275,7 @@ async def test_the_root_of_a_store_can_be_one() -> None:
 
 @trio_test
 async def test_consolidated_copies_leave_it_out(caplog: pytest.LogCaptureFixture) -> None:
-    """Of Zarr v2; one of v3 has it."""
+    """Copies of Zarr v2 leave it out; a copy of v3 includes it."""
     regular = EXAMPLE.document | {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 2]}}}
     store = await store_with(EXAMPLE)
     await fill(store, {"b/zarr.json": json.dumps(regular).encode()})
@@ -301,7 +301,7 @@ def on_edges(edges: Any, shape: tuple[int, ...] = (8, 6)) -> dict[str, Any]:
 @LOST
 @trio_test
 async def test_a_grid_of_very_many_chunks_is_read_back_and_edited() -> None:
-    """Its document is about as long as the stored one: a line for each chunk would make it longer than one may be."""
+    """Its document is about as long as the stored one: a line for each chunk would exceed the limit for documents."""
     count = 90_000
     store = await store_of(on_edges([[1] * count, [6]], (count, 6)))
     async with tree_over(store, new_codecs="none") as tree:
@@ -359,7 +359,7 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("document", "reason"), UNREADABLE.values(), ids=UNREADABLE.keys())
 @trio_test
 async def test_what_cannot_be_read_is_told_in_its_place_and_named_when_written(document: dict[str, Any], reason: str) -> None:
-    """No element of such an array is shown, and none is written: raw/ has its keys."""
+    """No element of such an array is shown, and none is written: its keys are in raw/."""
     store = await store_of(document, {"c/0/0": bytes(range(48))})
     async with tree_over(store) as tree:
         before = await contents(store)

@@ -1,5 +1,5 @@
-"""A hierarchy of the draft of 2019 that is changed through ``chunks/``, ``npy/`` and ``zarr3/``: what then lies in the store, as a reader
-that shares nothing with zarrfs has it."""
+"""A hierarchy of the draft of 2019 changed through ``chunks/``, ``npy/`` and ``zarr3/``; an independent reader, which shares no code with
+zarrfs, reads the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def npy(elements: np.ndarray[Any, Any]) -> bytes:
 
 @asynccontextmanager
 async def scene(folder: Path, inside: str, case: Any = HIERARCHY, **options: Any) -> AsyncIterator[tuple[MountTree, str, Path]]:
-    """A copy of a case, at the root of a store or somewhere in it: the tree, what precedes names in its views, and the folder."""
+    """Yield the tree of a copy of a case, at the root of a store or below; what precedes names in its views; and its folder."""
     store = folder / "store"
     shutil.copytree(case.path, store / inside)
     async with tree_of(store, **options) as tree:
@@ -195,7 +195,7 @@ async def test_a_node_is_renamed_with_every_byte_of_it(inside: str, tmp_path: Pa
         before = tree_below(folder)
 
         def renamed(old: str, new: str) -> dict[str, bytes]:
-            """What is to be there."""
+            """Return the expected values after a rename."""
             ends = {f"meta/root/{old}{end}": f"meta/root/{new}{end}" for end in (".array", ".group", "/")}
             ends |= {f"data/{old}/": f"data/{new}/"}
             found = {}

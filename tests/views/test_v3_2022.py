@@ -1,4 +1,4 @@
-"""Hierarchies of the core draft of 2022 as the views show and change them: what is in the store then, by a reader that shares no code."""
+"""Hierarchies of the core draft of 2022 as the views show and change them; a reader that shares no code with zarrfs reads the store."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def other(scene: Scene, view: str) -> Scene:
 
 
 async def nodes(scene: Scene, prefix: str = "") -> dict[str, Any]:
-    """What the other reader finds in the store."""
+    """Return the nodes that the independent reader finds in the store."""
     values = await contents(scene.store)
     return everything({key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)})
 
@@ -165,7 +165,7 @@ async def test_fallbacks_can_be_refused_by_the_mount() -> None:
         assert {"unknown_with_fallback.unsupported.txt", "datetime.npy", "S4.npy"} <= await scene.names()
 
 
-# --- made -----------------------------------------------------------------------------------------------------------------
+# --- created --------------------------------------------------------------------------------------------------------------
 
 
 @FORMS
@@ -404,7 +404,7 @@ DELTA = {"id": "delta", "dtype": "<i4"}
 
 
 def filtered() -> dict[str, bytes]:
-    """A store with one array, whose filter is hidden in its attributes."""
+    """Return a store with one array, whose filter is hidden in its attributes."""
     values = {key: case_of(SOFTWARE).values[key] for key in ("zarr.json", "meta/root/grp/b_dot.array.json")}
     array = json.loads(values["meta/root/grp/b_dot.array.json"]) | {"attributes": {"filters": [DELTA], "x": 1}}
     return values | {"meta/root/grp/b_dot.array.json": json.dumps(array).encode()}
@@ -424,7 +424,7 @@ async def test_hidden_filters_are_shown_applied_and_kept() -> None:
 
 @trio_test
 async def test_texts_of_any_length_are_read_and_written() -> None:
-    """Held against numcodecs."""
+    """Compared with numcodecs."""
     codec, gzip = numcodecs.VLenUTF8(), numcodecs.GZip(1)
 
     def encoded(*texts: str) -> bytes:
@@ -572,12 +572,12 @@ async def test_a_hierarchy_in_a_folder_of_another_one(form: str) -> None:
         found = await nodes(scene, "other/deep/")
         assert np.array_equal(found[f"/{GROUP[form]}/x"][0], ELEMENTS)
         assert found["/g"] == (None, {"a": 1})
-        # A node beside it is of the hierarchy around.
+        # A node beside it belongs to the surrounding hierarchy.
         await scene.mkdir("other/beside")
         await scene.sync("other")
         assert json.loads((await contents(scene.store))["other/beside/.zgroup"]) == {"zarr_format": 2}
         await scene.remove("other/deep")
-        # Those of Zarr v2 demand a document of every group above them.
+        # Groups of Zarr v2 need a document in every group above them.
         assert set(await contents(scene.store)) == {".zgroup", "other/.zgroup", "other/beside/.zgroup"}
 
 
@@ -612,7 +612,7 @@ COPY = "meta/root/consolidated/.zmetadata"
 
 
 def consolidated(values: Mapping[str, bytes]) -> dict[str, bytes]:
-    """As zarr-python 2.16 consolidates."""
+    """Return the values with a consolidated copy as of zarr-python 2.16."""
     found = dict(values) | {"meta/root/consolidated.group.json": b'{"attributes": {}}'}
     members = {key: json.loads(value) for key, value in found.items() if key == "zarr.json" or key.startswith("meta/")}
     return found | {COPY: json.dumps({"metadata": members, "zarr_consolidated_format": 1}).encode()}
@@ -639,7 +639,7 @@ async def test_the_consolidated_copy_is_no_node_and_follows_edits() -> None:
 
 
 class Unlistable(ForwardingStore):
-    """As a web server."""
+    """A store without listing, like a web server."""
 
     capabilities = Capabilities(list=False)
 

@@ -1,4 +1,4 @@
-"""``npy/``: headers, shapes without elements, types that NumPy lacks, files that cannot be."""
+"""``npy/``: headers, shapes without elements, types that NumPy lacks, arrays without a file."""
 
 from __future__ import annotations
 

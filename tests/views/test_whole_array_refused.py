@@ -1,4 +1,4 @@
-"""``npy/``: what is refused, and why; what a file that is being written takes; and a format that cannot be written at all."""
+"""``npy/``: refused operations and their reasons; operations on a file that is being written; and a read-only container format."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def folder(tree: MountTree, path: str = "npy") -> Directory:
 
 @asynccontextmanager
 async def two_arrays_and_a_group(**options: str) -> AsyncIterator[tuple[MountTree, Directory]]:
-    """``/a``, ``/b``, and the group ``/g`` with the array ``/g/c``."""
+    """Yield ``/a``, ``/b``, and the group ``/g`` with the array ``/g/c``."""
     store = await store_of(ONE, ONE)
     await store.set(Key("g/.zgroup"), b'{"zarr_format":2}')
     for key, value in ONE.values("g/c").items():
@@ -70,13 +70,13 @@ async def two_arrays_and_a_group(**options: str) -> AsyncIterator[tuple[MountTre
     before = await contents(store)
     async with tree_over(store, **options) as tree:
         yield tree, await folder(tree)
-    # Whatever is refused changes nothing.
+    # Refused operations change nothing.
     assert await contents(store) == before
 
 
 @asynccontextmanager
 async def being_written(data: bytes) -> AsyncIterator[tuple[MountTree, Handle]]:
-    """A new file, in which ``data`` was written so far."""
+    """Yield a new file, to which ``data`` was written so far."""
     async with tree_over(await store_of()) as tree:
         _, handle = await (await folder(tree)).create("new.npy", NEW)
         try:
@@ -223,7 +223,7 @@ async def test_the_header_of_a_file_says_how_long_it_can_be() -> None:
             await handle.truncate(145)
         with pytest.raises(NotPermitted, match="header is in use"):
             await handle.write(0, b"\x93NUMPX")
-        # The same again changes nothing.
+        # Writing the same bytes again changes nothing.
         await handle.write(0, FOUR[:132])
         with pytest.raises(ContentInvalid, match="cannot be truncated while it is being written"):
             await handle.truncate(131)
@@ -257,7 +257,7 @@ async def test_zeros_are_no_header_and_a_file_that_was_emptied_can_begin_again()
 
 @trio_test
 async def test_a_file_that_lost_its_name_when_a_part_of_it_was_stored_cannot_be_read_on() -> None:
-    """What memory has no room for is stored early; without its name it will never be an array, and that is erased again."""
+    """Elements beyond the memory limit are stored early; an unlinked file will never become an array, so they are erased again."""
     elements = np.arange(1 << 16, dtype="<i4")
     whole = npy(elements)
     async with tree_over(await store_of(), memory_limit="0") as tree:
@@ -292,11 +292,11 @@ async def test_the_size_of_an_arrays_file_is_that_of_the_array() -> None:
         await handle.release()
 
 
-# --- a format that zarrfs only writes ---------------------------------------------------------------------------------------------
+# --- a format without writing -----------------------------------------------------------------------------------------------------
 
 
 class Bare(Container):
-    """Elements behind one byte, which nobody can take back: `Container.read_head` is the one of the base class."""
+    """One byte before the elements, without writing: `Container.read_head` is that of the base class."""
 
     name: ClassVar[str] = "bare"
     suffix: ClassVar[str] = ".bin"
@@ -308,7 +308,7 @@ class Bare(Container):
 
 
 class Taken(Bare):
-    """The same, and by mistake it says that it can be taken back."""
+    """The same format, which falsely claims to be writable."""
 
     writable: ClassVar[bool] = True
 
@@ -345,7 +345,7 @@ async def test_a_format_that_has_no_reader_takes_nothing() -> None:
 
 
 class Failing(Bare):
-    """A format that breaks on some arrays, and does not say so."""
+    """A format that fails unexpectedly on some arrays."""
 
     def layout(self, metadata: ArrayMetadata) -> FileLayout:
         if metadata.shape == (3,):

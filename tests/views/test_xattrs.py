@@ -1,4 +1,4 @@
-"""Extended attributes: of every store of ``tests/cases``, in every view, what ``zarrfs info --json`` says; and what is listed of them."""
+"""Extended attributes of every store of ``tests/cases``, in every view: those of ``zarrfs info --json``; and their listing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VIEWS = ("chunks", "zarr3", "npy")
 
 
 async def every_entry(folder: Directory, path: str) -> AsyncIterator[tuple[str, str, ExtendedAttributes | None]]:
-    """Path and name of everything below a folder, and its extended attributes as its folder tells them and as it tells them itself."""
+    """Yield path, name and extended attributes of everything below a folder; those from a folder and from its parent have to agree."""
     for name, entry in (await listing(folder)).items():
         told = await folder.extended_attributes_of(name)
         yield path, name, told
@@ -54,7 +54,7 @@ def parsed(found: ExtendedAttributes) -> dict[str, str]:
 
 
 def same(text: str | None, said: Any) -> bool:
-    """Whether an attribute tells what the JSON says: text as it is, everything else as JSON."""
+    """Return True if an attribute has the value from the JSON: text unchanged, everything else as JSON."""
     if text is None or said is None:
         return text is None and said is None
     return text == said if isinstance(said, str) else bool(json.loads(text) == said)
@@ -90,7 +90,7 @@ async def test_they_say_what_info_says(case: Case) -> None:
 
 
 def longest(arrays: dict[str, Any], below: str) -> str | None:
-    """The array that something lies in, or is the folder of."""
+    """Return the array at a path, or the nearest one above it."""
     parts = below.split("/")
     for end in range(len(parts), 0, -1):
         if (path := "/".join(parts[:end]) or "/") in arrays:
@@ -175,7 +175,7 @@ async def test_where_the_root_is_no_array_that_can_be_shown_its_dialect_is_told(
             assert await told_of(tree, view) == {"dialect": "v2"}
 
 
-# --- what is listed -------------------------------------------------------------------------------------------------------------
+# --- listing --------------------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.binary(max_size=3000), max_size=12), st.integers(0, 80_000))

@@ -1,4 +1,4 @@
-"""``zarr3/``: what is shown of arrays and chunks, and what becomes of chunks that are written."""
+"""``zarr3/``: the form of arrays and chunks, and the stored form of written chunks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GZIP = {"name": "gzip", "configuration": {"level": 1}}
 
 
 def document(shape: list[int], chunks: list[int], **more: Any) -> dict[str, Any]:
-    """An int32 array of the final v3 with fill value 7."""
+    """Return an int32 array of the final v3 with fill value 7."""
     return {
         "zarr_format": 3,
         "node_type": "array",
@@ -156,7 +156,7 @@ async def test_folders_of_keys_are_found_where_a_chunk_could_lie_and_listed_wher
         assert await names(tree, "zarr3/a/c") == {"1"}
         await (await folder_of(tree, "zarr3/a/c/1")).unlink("0")
         assert await names(tree, "zarr3/a") == {"zarr.json"}
-        # Of an array without dimensions the file has the name of the folder.
+        # For an array without dimensions the file has the name of the folder.
         assert await read(tree, "zarr3/s/c") == chunk(5)
         assert await names(tree, "zarr3/s") == {"zarr.json", "c"}
 
@@ -219,7 +219,7 @@ async def test_the_bytes_that_are_written_are_stored() -> None:
         for number, values in enumerate(((1, 2), (3, 99))):
             encoded = numcodecs.GZip(9).encode(chunk(*values))
             await write(tree, f"zarr3/a/c/{number}", encoded)
-            # Padding beyond the edge too: it is what the program wrote.
+            # Padding beyond the edge is kept as well: the chunk is stored as the program wrote it.
             assert (await contents(store))[f"a/c/{number}"] == encoded == await read(tree, f"zarr3/a/c/{number}")
         assert np.frombuffer(await read(tree, "chunks/a/1"), "<i4").tolist() == [3, 99]
     assert zarr.open_array(in_memory(await contents(store)), path="a", mode="r")[...].tolist() == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Stores that other software wrote, through ``zarr3/``: read by zarr-python, and by zarrfs itself as a store of v3, bit for bit."""
+"""Stores written by other software, through ``zarr3/``: read by zarr-python, and by zarrfs itself as a store of v3, bit for bit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from zarrfs.stores.memory import MemoryStore
 
 zarr = pytest.importorskip("zarr")
 
-# An extension type that is not known is told of.
+# An unknown extension type is logged.
 pytestmark = pytest.mark.logs("read as its fallback")
 every_case = pytest.mark.parametrize("case", folder_cases([*cases("v2"), *cases("v3_2019"), *cases("v3_final")]))
 Node = dict[str, Any]
@@ -39,7 +39,7 @@ async def shown(case: Case) -> dict[str, bytes]:
 
 
 def arrays(case: Case, files: dict[str, bytes]) -> list[Node]:
-    """Those that the final v3 has words for; the reason of each of the others is checked."""
+    """Return the arrays that final v3 can represent; check the reason of each of the others."""
     found = []
     for node in case.nodes("array"):
         if (reason := why_left_out(node, "zarr3")) is not None:

@@ -1,5 +1,5 @@
-"""``zarr3/`` of Zarr v2 arrays with any types, orders, filters and compressors: zarr-python reads it as it reads the store, what
-zarr-python writes by the documents there is right in the store, and the bytes are the stored ones where they can be."""
+"""``zarr3/`` of Zarr v2 arrays with any types, orders, filters and compressors: zarr-python reads it as it reads the store, its writes
+according to these documents are right in the store, and bytes are the stored ones where possible."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OTHERS = ("<c8", ">c16", "<M8[s]", ">M8[ms]", "<m8[ns]", "|S3", "<U2", ">U2", "|
 
 
 def written(array: Elements, chunks: tuple[int, ...], **how: Any) -> Files:
-    """The keys of a Zarr v2 array, as zarr-python writes it; chunks of fill values are left out."""
+    """Return the keys of a Zarr v2 array, as zarr-python writes it; chunks of fill values are left out."""
     store = in_memory({}).with_read_only(False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -49,7 +49,7 @@ def opened(files: Files, path: str = "a", *, writable: bool = False) -> Any:
 
 
 async def shown(files: Files) -> Files:
-    """What ``zarr3/`` shows of a store."""
+    """Return the files in ``zarr3/`` of a store."""
     store = MemoryStore()
     await fill(store, files)
     async with tree_over(store) as tree:
@@ -57,7 +57,7 @@ async def shown(files: Files) -> Files:
 
 
 async def rewritten(files: Files, elements: Elements) -> Files:
-    """The store after zarr-python wrote ``elements`` by the documents of ``zarr3/``, and its chunks were put there."""
+    """Return the store after zarr-python has encoded ``elements`` by the documents of ``zarr3/``, and its chunks were written there."""
     store = MemoryStore()
     await fill(store, files)
     async with tree_over(store) as tree:
@@ -65,7 +65,7 @@ async def rewritten(files: Files, elements: Elements) -> Files:
         array = opened(view, writable=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Filters of zarr-python 3.1 take elements of another byte order, or in Fortran order, for what they are not.
+            # Filters of zarr-python 3.1 misinterpret elements of another byte order, or in Fortran order.
             array[...] = np.ascontiguousarray(elements.astype(elements.dtype.newbyteorder("<")))
         for key, value in array.store_path.store._store_dict.items():
             if not key.endswith("zarr.json"):
@@ -79,7 +79,7 @@ def codecs_of(view: Files) -> list[str]:
 
 @st.composite
 def filters(draw: st.DrawFn, dtype: np.dtype[Any]) -> list[Any]:
-    """Filters that can take ``dtype``, most of them configured for the byte order that they meet."""
+    """Return filters that accept ``dtype``, most of them configured for the byte order of their input."""
     found: list[Any] = []
     here = dtype
     for _ in range(draw(st.integers(0, 2))):
@@ -112,7 +112,7 @@ def filters(draw: st.DrawFn, dtype: np.dtype[Any]) -> list[Any]:
             case "bitround":
                 if takes.str[0] == ">" or here.str[0] == ">":
                     continue
-                # It makes integers of them, and no filter that follows knows that.
+                # It returns integers, which subsequent filters do not expect.
                 return [*found, numcodecs.BitRound(keepbits=9)]
             case "packbits":
                 return [*found, numcodecs.PackBits()]
@@ -179,11 +179,11 @@ def test_what_zarr_python_writes_by_the_documents_is_right_in_the_store(
     other = numbers.astype(str).astype(elements.dtype) if elements.dtype.kind in "SUV" else numbers.astype(elements.dtype)
     files = written(elements, chunks, **how)
     after = trio.run(rewritten, files, other)
-    # What filters lose is lost where zarr-python writes the same with them. (It writes another order for some filters in order "F".)
+    # Lossy filters lose the same as in zarr-python. (It writes another order for some filters in order "F".)
     assert bits(opened(after)) in (bits(other), bits(opened(written(other, chunks, **how))))
 
 
-# --- which chains pass through, and which do not ---------------------------------------------------------------------------------
+# --- chains that pass through, and others ----------------------------------------------------------------------------------------
 
 DELTA = {"id": "delta", "dtype": "<i4"}
 PASSED = {
@@ -310,7 +310,7 @@ async def test_an_array_that_v3_has_no_type_for_is_told_with_the_reason() -> Non
 
 @trio_test
 async def test_lzma_streams_with_filters_of_v1_are_shown_decoded() -> None:
-    """zarr 1.x wrote them; numcodecs, and so zarr-python, decodes filters of raw streams alone."""
+    """zarr 1.x wrote them; numcodecs, and thereby zarr-python, decodes filters of raw streams only."""
     elements = np.arange(8, dtype="<i4")
     filters = [{"id": lzma.FILTER_DELTA, "dist": 4}, {"id": lzma.FILTER_LZMA1, "preset": 1}]
     meta = {"chunks": [8], "shape": [8], "dtype": "<i4", "fill_value": 0, "order": "C", "zarr_format": 1, "compression": "lzma"}

@@ -1,4 +1,4 @@
-"""The one fill value of Zarr v0 to v2 in `zarr3/`: what missing chunks read as, and what readers take for missing data."""
+"""The one fill value of Zarr v0 to v2 in `zarr3/`: elements of missing chunks, and missing data for readers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def attribute(value: Any) -> dict[str, Any]:
 async def v2_array(
     store: MemoryStore, dtype: str, fill_value: Any, value: Any = NONE, *, named: bool = True, shape: tuple[int, ...] = (6,)
 ) -> None:
-    """An array `a` without chunks."""
+    """Write an array `a` without chunks."""
     names = {"_ARRAY_DIMENSIONS": ["x"][: len(shape)]} if named else {}
     document = array_document(shape, (2,)[: len(shape)], dtype, fill_value=fill_value)
     await fill(
@@ -70,14 +70,14 @@ async def v2_array(
 
 
 async def shown(store: MemoryStore) -> tuple[Any, Any]:
-    """`fill_value` and `_FillValue` of `a`."""
+    """Return `fill_value` and `_FillValue` of `a`."""
     async with tree_over(store) as tree:
         document = json.loads(await read(tree, "zarr3/a/zarr.json"))
     return document["fill_value"], document["attributes"].get("_FillValue", NONE)
 
 
 async def stored(store: MemoryStore, *, bare: bool = False) -> tuple[Any, Any]:
-    """`fill_value` and `_FillValue` of `a` as the store has them: JSON, unless ``bare``."""
+    """Return the stored `fill_value` and `_FillValue` of `a`: valid JSON, unless ``bare``."""
     values = await contents(store)
     attributes = json.loads(values.get("a/.zattrs", b"{}"), parse_constant=float if bare else pytest.fail)
     return json.loads(values["a/.zarray"])["fill_value"], attributes.get("_FillValue", NONE)
@@ -92,7 +92,7 @@ async def stored(store: MemoryStore, *, bare: bool = False) -> tuple[Any, Any]:
         ("<f4", 0.0, NONE, (0.0, b64(0.0))),
         ("<f4", "NaN", NONE, ("NaN", NAN)),
         ("<f4", -9999.0, NONE, (-9999.0, MARK)),
-        # The fill value wins, as xarray has it.
+        # The fill value has precedence, as in xarray.
         ("<f4", 0.0, -9999.0, (0.0, b64(0.0))),
         ("<f4", "Infinity", NONE, ("Infinity", INFINITY)),
         ("<f4", None, NONE, (0.0, NONE)),
@@ -101,9 +101,9 @@ async def stored(store: MemoryStore, *, bare: bool = False) -> tuple[Any, Any]:
         ("<f4", None, 1e300, (0.0, b64(1e300))),
         ("<f4", None, 0.1, (0.0, b64(0.1))),
         ("<f4", None, "NaN", (0.0, NAN)),
-        # Bare, as zarr-python writes it.
+        # A bare token, as zarr-python writes it.
         ("<f4", None, float("inf"), (0.0, INFINITY)),
-        # No reader of v2 finds an element in these.
+        # For readers of v2 these are not elements.
         ("<f4", None, "Infinity", (0.0, NONE)),
         ("<f4", None, MARK, (0.0, NONE)),
         ("<f4", None, [1], (0.0, NONE)),
@@ -115,7 +115,7 @@ async def stored(store: MemoryStore, *, bare: bool = False) -> tuple[Any, Any]:
         ("<i2", None, 1.5, (0, NONE)),
         ("<i2", None, "x", (0, NONE)),
         ("<i2", None, True, (0, NONE)),
-        # _Unsigned makes something of it.
+        # _Unsigned gives it a meaning.
         ("|i1", None, 255, (0, 255)),
         ("|b1", False, NONE, (False, False)),
         ("|b1", None, True, (False, True)),
@@ -124,7 +124,7 @@ async def stored(store: MemoryStore, *, bare: bool = False) -> tuple[Any, Any]:
         ("<c8", [1.0, 2.0], NONE, ([1.0, 2.0], [b64(1.0), b64(2.0)])),
         ("<c8", None, 5, ([0.0, 0.0], [b64(5.0), b64(0.0)])),
         ("<c8", None, [1, 2], ([0.0, 0.0], NONE)),
-        # xarray opens no v3 array of these that has one.
+        # xarray cannot open a v3 array of these types with the attribute.
         ("<U2", "no", NONE, ("no", NONE)),
         ("<U2", None, "no", ("", "no")),
         ("|S2", "bm8=", NONE, ("bm8=", NONE)),
@@ -138,7 +138,7 @@ async def test_what_zarr_v3_is_told(dtype: str, fill_value: Any, value: Any, exp
     before = await contents(store)
     assert await shown(store) == expected
     async with tree_over(store) as tree:
-        # What is shown changes nothing; nor does a program that writes it in its own spelling, or resizes.
+        # Writing the shown document back changes nothing, in any spelling; nor does a resize.
         s = Scene(tree, store, view="zarr3")
         document = await s.json("a/zarr.json")
         await s.write("a/zarr.json", document)
@@ -196,7 +196,7 @@ async def make(store: MemoryStore, *documents: dict[str, Any], dialect: str = "v
 
 
 NEW = [
-    # What is written, what the store has, what is shown.
+    # Written, stored, and shown values.
     ("<i2", 0, NONE, (None, NONE), (0, NONE)),
     ("<i2", 0, -1, (None, -1), (0, -1)),
     ("<i2", 0, -1.0, (None, -1), (0, -1)),
@@ -216,7 +216,7 @@ NEW = [
     ("<f4", "NaN", INFINITY, ("Infinity", NONE), ("Infinity", INFINITY)),
     ("<f4", -9999.0, MARK, (-9999.0, -9999.0), (-9999.0, MARK)),
     ("<f8", "Infinity", "Infinity", ("Infinity", NONE), ("Infinity", INFINITY)),
-    # Missing chunks have to be right; that it is missing data then is the price.
+    # Elements of missing chunks have to be right, at the price that they are missing data then.
     ("<i2", 7, NONE, (7, NONE), (7, 7)),
     ("|b1", False, NONE, (None, NONE), (False, NONE)),
     ("|b1", False, True, (None, True), (False, True)),
@@ -243,14 +243,14 @@ NEW = [
 async def test_a_new_array_says_the_same_after_a_remount(
     dtype: str, fill_value: Any, value: Any, in_store: Any, expected: Any, steps: int
 ) -> None:
-    """xarray makes an array without attributes, and adds them."""
+    """xarray creates an array without attributes, and adds them."""
     store = MemoryStore()
     await make(store, *(v3_document(dtype, fill_value, each) for each in (NONE, value)[-steps:]))
     found = await stored(store)
-    # After the first step F is shown as _FillValue: that it is written is no news.
+    # After the first step the fill value is shown as _FillValue, so that writing it changes nothing.
     assert found == in_store or (steps == 2 and found == (in_store[0], NONE) and expected[0] == fill_value != 0)
     assert await shown(store) == expected
-    # Whoever made it knows the fill value that it gave, and writes that again.
+    # The creating program keeps its own fill value, and writes it again.
     before = await contents(store)
     if value is not NONE:
         await make(store, v3_document(dtype, fill_value, value))
@@ -264,10 +264,10 @@ async def test_a_new_array_says_the_same_after_a_remount(
         ("<f4", 7.0, NAN),
         ("<f4", 7.0, MARK),
         ("<f4", -0.0, MARK),
-        # Marks nothing, as zero would not.
+        # Marks no element, no more than zero would.
         ("<f4", 7.0, b64(1e300)),
         ("|i1", -1, 255),
-        # Neither JSON nor v2 have a number for it.
+        # Neither JSON nor v2 can represent this number.
         ("<f4", 0.0, INFINITY),
         ("<f4", 0.0, "what"),
         ("<i2", 0, "what"),
@@ -302,7 +302,7 @@ async def test_without_names_a_new_array_has_the_fill_value_that_was_asked_for()
         store = MemoryStore()
         await make(store, v3_document("<i2", fill_value, value, named=False))
         assert await stored(store) == expected == await shown(store)
-        # And it may get an attribute.
+        # An attribute may be added.
         await make(store, v3_document("<i2", fill_value, 5, named=False))
         assert await stored(store) == (fill_value, 5) == await shown(store)
         await make(store, v3_document("<i2", fill_value, NONE, named=False))
@@ -357,7 +357,7 @@ async def test_another_fill_value_beside_null_is_an_attribute() -> None:
         assert await write(b64(5.0)) == (None, 5.0)
         assert await write(NONE) == (None, NONE)
         assert await write(NAN) == (None, NONE)
-        # Programs that look whether what they wrote is there find it, until the end of the mount.
+        # Programs that verify their write find its value, until the end of the mount.
         assert (await s.json("a/zarr.json"))["attributes"]["_FillValue"] == NAN
         with pytest.raises(ContentInvalid, match="differ"):
             await write(INFINITY)
@@ -438,7 +438,7 @@ async def test_what_is_taken_is_shown(fill_value: Any, value: Any, named: bool, 
     assert own == fill_value or (fill_value == "NaN" and own == ("Infinity" if decoded == float("inf") else decoded))
     assert json.dumps(own) == json.dumps(fill_value) or fill_value == "NaN"
     if decoded is None:
-        # NaN is missing data anyway; zero is not, nor is anything that has no name for its dimensions.
+        # NaN is missing data anyway; zero is not, nor is a fill value of an array without dimension names.
         assert (found is NONE) == (not named or json.dumps(fill_value) == "0.0")
     else:
         marks_nothing = np.isnan(decoded) or abs(decoded) > 1e38

@@ -1,5 +1,5 @@
-"""Any edits of nodes and chunks through ``zarr3/``, in any order, held against a plain model: after each of them zarr-python reads the
-store, and the view, as a store of its own, as the model has it."""
+"""Random edits of nodes and chunks through ``zarr3/``, compared with a plain model: after each of them zarr-python reads the store, and
+the view as a store of its own, like the model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ACTIONS = st.one_of(
 
 
 class Model:
-    """What a user expects. Raises `ValueError` for what cannot be done, and is then as it was."""
+    """Expected state of the view. A `ValueError` for an impossible action leaves it unchanged."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, ModelNode] = {"": ModelNode()}
@@ -111,7 +111,7 @@ def encoded(*values: int) -> bytes:
 
 
 class View:
-    """The view, used as programs use it."""
+    """The view, used as by programs."""
 
     def __init__(self, tree: MountTree) -> None:
         self.tree = tree
@@ -132,7 +132,7 @@ class View:
             case "array":
                 shape, attributes, chunks, when = rest
                 await (await self.folder(parent)).mkdir(last)
-                # The document comes before, between or after the chunks that it allows, and those that it does not.
+                # The document comes before, between or after the chunks, of which it permits some only.
                 chunks = [index for index in chunks if 2 * index < shape]
                 for index in chunks[:when]:
                     await self.put_chunk(path, index, index, index)
@@ -189,13 +189,13 @@ def test_any_edits(dialect: int, kind: str, consolidated: bool, actions: list[tu
             described = {"": ModelNode().described()}
             for action in actions:
                 if any(node.shape is not None and action[1].startswith(f"{path}/") for path, node in model.nodes.items()):
-                    # A folder of the keys of an array.
+                    # A folder for chunk keys of an array.
                     continue
                 try:
                     model.apply(action)
                 except ValueError:
                     if action[0] in ("group", "array", "chunk", "document"):
-                        # What the model does not know, a program may leave in the mount: folders and files that wait.
+                        # The mount may keep more than the model represents: folders and files that are not stored yet.
                         continue
                     with pytest.raises(ZarrfsError):
                         await view.apply(action)

@@ -1,4 +1,4 @@
-"""What can be done to nodes through ``zarr3/``: the store is read with zarr-python after each."""
+"""Edits of nodes through ``zarr3/``: zarr-python reads the store after each."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def group(**attributes: Any) -> dict[str, Any]:
 
 
 async def write_below(s: Scene, path: str, name: str, data: bytes) -> None:
-    """As ``cp -r``: with the folders on the way."""
+    """Write a file and create its folders, as ``cp -r`` does."""
     parts = name.split("/")
     for depth in range(1, len(parts)):
         with contextlib.suppress(EntryExists):
@@ -76,7 +76,7 @@ async def test_attributes_are_written_where_the_dialect_keeps_them(
             at = f"{path}/zarr.json" if path else "zarr.json"
             text = json.dumps(await s.json(at) | {"attributes": {"units": "km", "n": [1, {"x": None}]}}).encode() + b"\n"
             await s.write(at, text)
-            # As it was written, byte for byte.
+            # Unchanged, byte for byte.
             assert await s.read(at) == text
             after = await s.stored()
             assert after[path][1] == {"units": "km", "n": [1, {"x": None}]}
@@ -185,7 +185,7 @@ async def test_of_a_consolidated_copy_that_is_written_only_that_there_is_one_cou
         assert copied == {place: await s.json(f"{place}/zarr.json") for place in copied}
 
 
-# --- making ---------------------------------------------------------------------------------------------------------------------
+# --- creating -------------------------------------------------------------------------------------------------------------------
 
 
 @EVERYWHERE
@@ -197,7 +197,7 @@ async def test_a_folder_is_a_group_of_the_dialect_around_it(dialect: int, kind: 
         assert not any(key.startswith("g/new/") for key in await contents(s.store))
         await s.sync("g")
         assert f"g/new/{'.zgroup' if dialect == 2 else 'zarr.json'}" in await contents(s.store)
-        # Programs that fill it expect nothing in it, until somebody looks.
+        # Programs that fill a new folder expect it to be empty, until it is listed.
         with pytest.raises(NoSuchEntry):
             await s.read("g/new/zarr.json")
         await s.write("g/new/zarr.json", group(k=1))
@@ -230,7 +230,7 @@ async def test_a_folder_becomes_an_array_in_whatever_order_its_files_come(
         kind_of, attributes, shape, chunks, dtype, data = nodes["g/n"]
         assert (kind_of, attributes, shape, chunks, dtype) == ("array", {"units": "m"}, (4, 3), (2, 3), "int32")
         assert np.frombuffer(data, "i4").tolist() == [*range(6), *[0] * 6]
-        # The very bytes, under the keys of the store's dialect.
+        # Stored unchanged, under the keys of the store's dialect.
         stored = await contents(s.store)
         assert stored["g/n/0.0" if dialect == 2 else "g/n/c/0/0"] == FILES["c/0/0"]
         assert s.tree.staging.dirty_nbytes == 0
@@ -255,14 +255,14 @@ async def test_folders_that_wait_are_groups_when_something_says_so(
         assert await made() == {"n"}
         assert await s.names("n") == {"zarr.json", "c", "5"}
         assert await s.names("n/c") == {"0"}
-        # A document of a group, in the folder itself.
+        # A group document in the folder itself.
         await s.write("n/zarr.json", GROUP)
         assert await made() == {"n", "n/c", "n/5"}
         assert await s.names("n/c") == {"zarr.json", "0"}
-        # Something that is no part of a key.
+        # A name that is not part of a key.
         await s.mkdir("n/c/0/x")
         assert await made() == {"n", "n/c", "n/5", "n/c/0", "n/c/0/x"}
-        # A document of an array in a folder that waits.
+        # An array document in an undecided folder.
         await s.mkdir("m")
         await s.mkdir("m/2")
         await s.mkdir("m/2/3")
@@ -270,7 +270,7 @@ async def test_folders_that_wait_are_groups_when_something_says_so(
         assert await made() == {"n", "n/c", "n/5", "n/c/0", "n/c/0/x", "m", "m/2"}
         await s.rmdir("m/2/3")
         assert await s.names("m/2") == {"zarr.json"}
-        # In a group that somebody has written, or that holds something, none waits.
+        # In a group that was written explicitly, or has content, no folder is undecided.
         await s.mkdir("n/c/1")
         assert "n/c/1" in await made()
         if not consolidated:
@@ -310,7 +310,7 @@ async def test_chunks_that_do_not_fit_are_told_when_the_array_comes(tmp_path: Pa
             await s.write("n/zarr.json", ARRAY)
         assert (await s.stored())["n"][2] == (4, 3)
         assert {key for key in await contents(s.store) if key.startswith("n/")} == {"n/zarr.json", "n/c/1/0"}
-        # They go on waiting, and can be removed.
+        # They stay in the mount, and can be removed.
         assert await s.read("n/c/0/0") == b"short"
         assert await s.read("n/c/7/0") == b"x"
         assert await s.names("n/c") == {"0", "1", "7"}
@@ -377,7 +377,7 @@ async def test_a_new_array_has_the_form_that_was_asked_for_where_the_dialect_can
                 assert compressor == {} or (compressor or {}).items() <= stored.items()
             if "bfloat16" in str(document):
                 continue
-            # What zarr-python writes by the document is right in the store.
+            # Chunks that zarr-python writes by the document are right in the store.
             view = {"n/zarr.json": await s.read("n/zarr.json")}
             array = zarr.open_array(in_memory(view).with_read_only(False), path="n", mode="r+")
             array[...] = np.arange(12).reshape(4, 3)
@@ -410,7 +410,7 @@ async def test_the_root_becomes_an_array(dialect: str) -> None:
 @trio_test
 async def test_nodes_are_erased_whole(dialect: int, kind: str, consolidated: bool, backwards: bool, tmp_path: Path) -> None:
     async with scene(dialect, kind, tmp_path, consolidated, view="zarr3") as s:
-        # Attributes too: a document that was unlinked stays so while the folders beside it go.
+        # This includes attributes: an unlinked document stays so while the folders beside it are removed.
         await s.write("g/zarr.json", group(k=1))
         before = await s.stored()
         await s.remove("g/a", backwards=backwards)
@@ -433,7 +433,7 @@ async def test_a_folder_is_removed_only_when_nothing_is_left_in_it(
         for path in ("g", "g/a", "b", "b/c", "g/h"):
             with pytest.raises(DirectoryNotEmpty):
                 await s.rmdir(path)
-        # An array without chunks is no empty folder either.
+        # An array without chunks is not an empty folder either.
         await s.unlink("b/c/0")
         await s.unlink("b/c/1")
         await s.rmdir("b/c")

@@ -1,5 +1,5 @@
 """``zarr3/`` of sharded arrays, nested and with missing chunks: zarr-python reads and writes it without shards, and other libraries read
-the store's shards as if they had been written there."""
+the resulting shards of the store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIBRARIES = ("zarr-python", "tensorstore")
 @given(data=st.data())
 def test_any_sharded_array(data: st.DataObject) -> None:
     library = data.draw(st.sampled_from(LIBRARIES))
-    # tensorstore has no codecs behind the one for shards.
+    # tensorstore supports no codecs after the one for shards.
     document = data.draw(documents(behind=library == "zarr-python"))
     first, second = (data.draw(regions(tuple(document["shape"]))) for _ in range(2))
 
