@@ -1,4 +1,4 @@
-"""Attributes and shapes that stand in a document and in consolidated copies: a failure or a kill leaves the old or the new everywhere."""
+"""Attributes and shapes in a document and in consolidated copies: a failure or a kill leaves the old or the new value in all of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Killed(BaseException):
 
 
 class Ending(ForwardingStore):
-    """Its changing operation number ``at`` fails, or is the last of the process."""
+    """A store whose changing operation number ``at`` fails, or is the last one of the process."""
 
     def __init__(self, inner: Store, at: int, *, kills: bool) -> None:
         super().__init__(inner)
@@ -83,7 +83,7 @@ class Ending(ForwardingStore):
 
 
 async def attributes_of(store: MemoryStore, dialect: str) -> tuple[Any, Any]:
-    """Those of the array, by its document and by the copy."""
+    """Return the attributes of the array, from its document and from the copy."""
     found = {key: json.loads(value) for key, value in (await contents(store)).items()}
     if dialect == "v2":
         return found["a/.zattrs"], found[".zmetadata"]["metadata"]["a/.zattrs"]
@@ -134,7 +134,7 @@ async def test_where_no_note_of_it_can_be_made_nothing_is_left_of_it(tmp_path: P
 
 
 class Interfering(ForwardingStore):
-    """Another program stores its own change of a document just before each of ours, ``times`` times."""
+    """A store in which another program changes a document just before each of our changes, ``times`` times."""
 
     def __init__(self, inner: Store, key: str, change: Callable[[dict[str, Any], int], None]) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""Folders of nodes are the same object wherever they are moved to, and another one where something else comes to be."""
+"""Folders of nodes stay the same object wherever they are moved, and a new node at a path is a new object."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_who_writes_a_document_is_waited_for_before_its_node_is_moved() ->
             for task in (move, write):
                 nursery.start_soon(task)
                 await trio.testing.wait_all_tasks_blocked()
-            # Who stays may change documents that others are kept from.
+            # A task that already stays may change documents, while others wait for that.
             async with live.changing(*[]):
                 order.append("stays")
     assert order == ["stays", "moves", "writes to /h/a"]

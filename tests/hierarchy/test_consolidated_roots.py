@@ -1,4 +1,4 @@
-"""What an edit of a root document with a consolidated copy costs, in counts: which nodes are read again, and how often it is parsed."""
+"""Costs of editing a root document with a consolidated copy: the nodes that are read again, and the number of times it is parsed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALUES = {"zarr.json": group(dict.fromkeys(NAMES, ARRAY3)), **{f"{name}/zarr.jso
 
 
 async def made(values: dict[str, bytes]) -> tuple[Reading, ObservedStore]:
-    """A hierarchy over these values, all of whose nodes are known."""
+    """Return a hierarchy over these values in which all nodes are known, and its store."""
     store = ObservedStore(MemoryStore())
     await fill(store, values)
     r = reading(store)
@@ -45,7 +45,7 @@ async def made(values: dict[str, bytes]) -> tuple[Reading, ObservedStore]:
 
 
 async def look(r: Reading) -> tuple[int, int]:
-    """Look all nodes up: how many documents were parsed, and how many requests that took."""
+    """Look up all nodes; return the number of parsed documents and of requests."""
     assert isinstance(r.store, ObservedStore)
     parsed, counters = r.counters.nodes_parsed, r.store.counters
     before = counters.get_partial_values
@@ -56,7 +56,7 @@ async def look(r: Reading) -> tuple[int, int]:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of the large documents that were measured, which takes a second for one of ten megabytes."""
+    """The lengths of the large documents that were measured, which takes a second for ten megabytes."""
     lengths = []
 
     class Measured(json_text.JsonText):
@@ -76,7 +76,7 @@ def test_an_edit_of_the_root_forgets_no_node_that_has_its_own_document(measured:
         await store.set(Key("zarr.json"), group(dict.fromkeys(NAMES, ARRAY3), title="new"))
         parsed, requests = await look(r)
         assert parsed == 1
-        # The root is read as what tells the layouts, and as a node.
+        # The root is read twice: to find the layouts, and as a node.
         assert requests < 10
         assert len(measured) == 2
         root = await r.hierarchy.node(ROOT)
@@ -103,7 +103,7 @@ def test_a_large_root_is_measured_once_for_all_dialects(measured: list[int]) -> 
         await fill(store, VALUES)
         r = reading(store)
         await r.hierarchy.layouts(NodePath("/a001"))
-        # By who tells the layouts, and as the document of the root node.
+        # To find the layouts, and as the document of the root node.
         assert len(measured) == 2
 
     trio.run(test)
@@ -161,7 +161,7 @@ def test_attributes_that_are_written_cost_the_root_and_one_array(measured: list[
             for name in NAMES:
                 await read(tree, f"chunks/{name}/.zattrs")
             assert tree.counters.nodes_parsed - before <= 3
-            # To be changed, to tell the layouts, and as the document of the root node.
+            # To be changed, to find the layouts, and as the document of the root node.
             assert len(measured) == 3
 
     trio.run(test)

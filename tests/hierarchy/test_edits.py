@@ -1,4 +1,4 @@
-"""Nodes are made, changed, renamed and erased: what the store then holds, the order it came in, what other programs read."""
+"""Nodes are created, changed, renamed and erased: the values in the store, their order, and the results of other programs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ DIALECTS = pytest.mark.parametrize("dialect", ["v2", "v3"])
 
 @dataclass
 class Editing:
-    """An editor over a store; ``changes`` is what it did, in order."""
+    """An editor over a store; ``changes`` are its changes in order."""
 
     editor: NodeEditor
     reading: Reading
@@ -63,19 +63,19 @@ class Editing:
     changes: list[Change]
 
     async def group(self, path: str, **attributes: Any) -> None:
-        """Make a group."""
+        """Create a group."""
         at = NodePath(path)
         dialect = (await self.editor.layout_for(at)).dialect.name
         await self.editor.create(GroupNode(path=at, dialect=dialect, attributes=attributes))
 
     async def array(self, path: str, shape: tuple[int, ...] = (4,), chunks: tuple[int, ...] = (2,), **attributes: Any) -> ArrayNode:
-        """Make an array of int16."""
+        """Create an array of int16."""
         node = await self.node(path, shape, chunks, **attributes)
         await self.editor.create(node)
         return node
 
     async def node(self, path: str, shape: tuple[int, ...] = (4,), chunks: tuple[int, ...] = (2,), **attributes: Any) -> ArrayNode:
-        """An array of int16 to be made."""
+        """Return a new array of int16 that is not created yet."""
         at = NodePath(path)
         layout = await self.editor.layout_for(at)
         metadata = ArrayMetadata(
@@ -96,7 +96,7 @@ class Editing:
         return {name: type(node).__name__ async for name, node in self.reading.hierarchy.children(NodePath(path))}
 
     async def zarr(self, **how: Any) -> Any:
-        """What zarr-python opens."""
+        """Return the hierarchy as zarr-python opens it."""
         return opened(await contents(self.store), **how)
 
 
@@ -126,7 +126,7 @@ def document(value: bytes) -> Any:
 
 
 def consolidated(values: dict[str, bytes], path: str = "") -> dict[str, bytes]:
-    """``values`` with the consolidated copy that zarr-python makes of them."""
+    """Return ``values`` with a consolidated copy by zarr-python."""
     store = in_memory(values).with_read_only(False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -135,14 +135,14 @@ def consolidated(values: dict[str, bytes], path: str = "") -> dict[str, bytes]:
 
 
 def copied(values: dict[str, bytes]) -> set[str]:
-    """Paths of the nodes in the consolidated copy of the root."""
+    """Return paths of the nodes in the consolidated copy of the root."""
     if ".zmetadata" in values:
         names = document(values[".zmetadata"])["metadata"]
         return {name.rpartition("/")[0] for name in names if name.endswith((".zarray", ".zgroup"))} - {""}
     return set(document(values["zarr.json"])["consolidated_metadata"]["metadata"])
 
 
-# --- which dialect --------------------------------------------------------------------------------------------------------------
+# --- choice of the dialect ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def copied(values: dict[str, bytes]) -> set[str]:
         ({".zgroup": GROUP, "g/zarr.json": V3_GROUP}, "/g/a", "v3"),
         ({".zgroup": GROUP, "g/zarr.json": V3_GROUP, "g/h/x": b""}, "/g/h/a", "v3"),
         ({".zgroup": GROUP, "g/zarr.json": V3_GROUP}, "/h", "v2"),
-        # As tensorstore writes it: no groups.
+        # As tensorstore writes it, without groups.
         ({"deep/er/a/.zarray": ARRAY}, "/b", "v2"),
         ({"deep/er/a/.zarray": ARRAY}, "/deep/b", "v2"),
     ],
@@ -168,7 +168,7 @@ async def test_a_new_node_is_of_the_dialect_of_what_is_above_it_or_beside_it(
         assert (await e.editor.layout_for(NodePath(path))).dialect.name == dialect
 
 
-# --- making ---------------------------------------------------------------------------------------------------------------------
+# --- creating -------------------------------------------------------------------------------------------------------------------
 
 
 @DIALECTS
@@ -181,7 +181,7 @@ async def test_what_is_made_in_an_empty_store_opens(dialect: str) -> None:
         assert dict(root["a/b/x"].attrs) == {"units": "m"}
         assert dict(root["a/c"].attrs) == {"title": "t"}
         assert {name for name, _ in root.members(max_depth=None)} == {"a", "a/b", "a/b/x", "a/c"}
-        # The groups above are there first, and what makes the array appear comes last.
+        # The groups above come first, and the document that makes the array visible comes last.
         own = [str(change.target) for change in e.changes if change.kind == "set"]
         if dialect == "v2":
             assert own[:5] == [".zgroup", "a/.zgroup", "a/b/.zgroup", "a/b/x/.zattrs", "a/b/x/.zarray"]
@@ -312,7 +312,7 @@ async def test_resizing(dialect: str) -> None:
         with pytest.raises(ContentInvalid, match=r"dimensions \(2\) cannot change"):
             await e.editor.resize(path, (3,), erase_outside=False)
         assert await contents(e.store) == before
-        # Nothing that is stored lies whole outside.
+        # No stored chunk is completely outside.
         await e.editor.resize(path, (3, 5), erase_outside=False)
         assert (await e.zarr())["a"].shape == (3, 5)
         e.changes.clear()
@@ -338,7 +338,7 @@ async def test_what_is_erased_is_gone_with_all_below_it_and_nothing_else(dialect
         e.changes.clear()
         await e.editor.erase(NodePath("/g"))
         assert await e.keys() == kept
-        # All of it goes in one step.
+        # The node disappears in one step.
         assert next(change.target for change in e.changes if not change.target.startswith(APART)) == "g/"
         with pytest.raises(NoSuchEntry):
             await e.editor.erase(NodePath("/g"))
@@ -367,7 +367,7 @@ async def test_of_an_array_at_the_root_only_what_is_its_own_is_erased(dialect: s
 
 
 class Slow(FailingStore):
-    """Cannot rename, and erases no more than a thousand keys within its deadline."""
+    """A store that cannot rename, and erases no more than a thousand keys within its deadline."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore(), {})
@@ -435,7 +435,7 @@ async def test_a_node_is_not_renamed_into_a_hierarchy_of_another_dialect() -> No
 
 
 async def copy_is_right(e: Editing) -> None:
-    """The copy knows all nodes, and zarr-python reads the same from it as from the nodes' own documents."""
+    """Assert that the copy has all nodes, and that zarr-python reads the same from it as from the nodes' own documents."""
     values = await contents(e.store)
     alone, copy = opened(values, use_consolidated=False), opened(values, use_consolidated=True)
     expected = {name: (type(node), dict(node.attrs), getattr(node, "shape", None)) for name, node in alone.members(max_depth=None)}
@@ -468,7 +468,7 @@ async def test_consolidated_copies_follow_every_edit(dialect: str) -> None:
         e.changes.clear()
         await e.editor.erase(NodePath("/new"))
         await copy_is_right(e)
-        # It is out of the copy before it is broken.
+        # It is removed from the copy before it is erased.
         assert e.changes[0].target == (".zmetadata" if dialect == "v2" else "zarr.json")
 
 
@@ -486,7 +486,7 @@ async def test_each_group_above_may_have_a_copy() -> None:
         assert copied(values) == {"g", "g/h", "g/h/b", "i", "i/a"}
         of_group = document(values["g/zarr.json"])["consolidated_metadata"]["metadata"]
         assert set(of_group) == {"h", "h/b"}
-        # What the copy holds of a group is without the copy in it.
+        # A copy describes a group without the copy in that group.
         assert "consolidated_metadata" in document(values["zarr.json"])["consolidated_metadata"]["metadata"]["g"]
         await e.editor.rename(NodePath("/g"), NodePath("/k"))
         values = await contents(e.store)
@@ -495,7 +495,7 @@ async def test_each_group_above_may_have_a_copy() -> None:
 
 
 class Unmoving(FailingStore):
-    """Raises for renames too."""
+    """A store that raises for renames, too."""
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         raise self.errors["rename_prefix"]

@@ -1,4 +1,4 @@
-"""What a failure or a kill leaves of an operation in several steps: each thing that can lie there is ended, undone, or left and told."""
+"""Remains of an operation in several steps after a failure or a kill: each possible one is completed, undone, or kept and reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def autojump_clock() -> MockClock:
 async def store_with(
     values: dict[str, bytes], *, old: bytes = b"", new: bytes = b"", place: bytes = b""
 ) -> tuple[MemoryStore, Intent]:
-    """A store, and an operation of which one value lies in each part that is not empty."""
+    """Return a store, and an operation with one value in each part that is not empty."""
     store = MemoryStore()
     intent = Intent(store, NAME)
     await fill(store, values)
@@ -45,20 +45,20 @@ async def store_with(
 
 
 async def left_behind(store: Store, record: Record) -> None:
-    """As a process leaves it that is killed there."""
+    """Leave a record as a process does that is killed at that point."""
     intent = Intent(store, NAME)
     await intent.begin(record)
     await intent.let_go()
 
 
 async def mount_again(store: Store, told: list[ZarrfsError] | None = None) -> list[Recovered]:
-    """What the next mount that may write does first."""
+    """Recover as the next writable mount does first."""
     failed: Callable[[ZarrfsError], None] = (told if told is not None else []).append
     return await recover(Intents(store), reading(store).hierarchy, store, failed)
 
 
 def edited(**changes: Any) -> bytes:
-    """A record with other members."""
+    """Return a record with other members."""
     return json.dumps(json.loads(Record("replace", PATH, PLACE).format()) | changes).encode()
 
 
@@ -115,12 +115,12 @@ async def test_what_a_later_version_left_is_not_touched() -> None:
         with pytest.raises(IntentTooNew, match=f"version {VERSION + 1}: this zarrfs supports versions up to {VERSION}"):
             await asked
     assert await contents(store) == before
-    # Nobody holds it because somebody looked.
+    # Reading the record does not lock it.
     with trio.fail_after(1):
         await intent.hold()
 
 
-# --- where documents and chunks lie in one folder ------------------------------------------------------------------------------
+# --- documents and chunks in one folder ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.logs("interrupted operation \\(\\w+\\) undone")
@@ -155,7 +155,7 @@ async def test_something_else_in_the_place_costs_neither_it_nor_what_was_put_asi
     assert f"/a: previous content is in {intent.old}" in str(told[0])
 
 
-# --- where documents lie elsewhere ---------------------------------------------------------------------------------------------
+# --- documents in another folder -----------------------------------------------------------------------------------------------
 
 REPLACE = Record("replace", PATH, PLACE, before=OLD, after=NEW)
 FIRST_CHUNKS = Record("replace", PATH, PLACE, is_used=False, before=OLD, after=NEW)
@@ -164,15 +164,15 @@ FIRST_CHUNKS = Record("replace", PATH, PLACE, is_used=False, before=OLD, after=N
 @pytest.mark.parametrize(
     ("record", "lies", "documents", "chunk"),
     [
-        # Before anything was begun, and without the document of what was there.
+        # Before the first step, and without the old document.
         (REPLACE, {"new": b"new", "place": b"old"}, OLD, b"old"),
         (REPLACE, {"new": b"new", "place": b"old"}, {}, b"old"),
-        # The old is aside; the new is in its place, too, with no document or with that of somebody else.
+        # The old array is aside; the new one is in place, without a document or with that of another program.
         (REPLACE, {"old": b"old", "new": b"new"}, {}, b"old"),
         (REPLACE, {"old": b"old", "place": b"new"}, {}, b"old"),
         (REPLACE, {"old": b"old", "place": b"new"}, {DOCUMENT: b"another"}, b"old"),
         (REPLACE, {"old": b"old", "new": b"new", "place": b"somebody's"}, {}, b"old"),
-        # There were no chunks: those that are there are the new ones.
+        # There were no chunks before: all chunks are the new ones.
         (FIRST_CHUNKS, {"place": b"new"}, {}, None),
         (FIRST_CHUNKS, {"new": b"new"}, {}, None),
     ],
@@ -202,13 +202,13 @@ async def test_what_took_the_place_lies_apart_again_for_who_tries_once_more() ->
     store, intent = await store_with({}, old=b"old", place=b"new")
     assert not await resolve(store, intent, REPLACE)
     assert await contents(store) == {**OLD, PLACE + "0": b"old", intent.new + "0": b"new"}
-    # Something else in its place goes where nobody gets it back: what is to be there lies apart already.
+    # Another program's data at the path is set aside for good: the data for the path is stored elsewhere already.
     store, intent = await store_with({}, old=b"old", new=b"new", place=b"somebody's")
     assert not await resolve(store, intent, REPLACE)
     assert await contents(store) == {**OLD, PLACE + "0": b"old", intent.new + "0": b"new", intent.gone + "0": b"somebody's"}
 
 
-# --- where it is copied --------------------------------------------------------------------------------------------------------
+# --- by copying ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.logs("interrupted operation \\(\\w+\\) completed")
@@ -235,7 +235,7 @@ async def test_where_less_lies_apart_than_was_to_be_copied_nothing_is_taken_away
 
 
 class Vanishing(ForwardingStore):
-    """Values of which another process takes away each that is listed."""
+    """A store in which another process removes each value that is listed."""
 
     async def copy(self, old: Key, new: Key) -> bool:
         return False
@@ -250,7 +250,7 @@ async def test_what_is_taken_away_while_it_is_copied_is_named_and_no_document_sa
     assert DOCUMENT not in await contents(store)
 
 
-# --- who works on it -----------------------------------------------------------------------------------------------------------
+# --- owners of a record --------------------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -266,7 +266,7 @@ async def test_what_somebody_works_on_is_not_taken_for_left_behind(autojump_cloc
 
 
 class Unrenaming(ForwardingStore):
-    """As an object store: no prefix is renamed, and no lock holds between processes."""
+    """A store like an object store: no prefix is renamed, and no lock holds between processes."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -279,12 +279,12 @@ async def test_where_no_lock_tells_whether_somebody_works_on_it_what_has_no_reco
     inner, _ = await store_with({}, new=b"new")
     before = await contents(inner)
     assert await mount_again(Unrenaming(inner)) == [] and await contents(inner) == before
-    # Elsewhere it is nobody's: its process is no more.
+    # In a store with locks it is known to be abandoned: its process has ended.
     assert await mount_again(inner) == [] and await contents(inner) == {}
 
 
 class Unlockable(ForwardingStore):
-    """It lets nobody lock anything."""
+    """A store that cannot lock anything."""
 
     def exclusive(self, key: Key) -> Any:
         raise StoreAccessDenied("no locks for you", key=key)
@@ -312,7 +312,7 @@ async def test_a_disk_that_is_slow_to_sync_refuses_nothing(monkeypatch: pytest.M
 
 
 class Unmovable(ForwardingStore):
-    """It renames nothing."""
+    """A store that renames nothing."""
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         raise StoreAccessDenied("not now", key=old)

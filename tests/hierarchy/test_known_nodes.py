@@ -1,4 +1,4 @@
-"""Nodes with large documents are forgotten when they are too many, and are the same again for who asks, or held all the time."""
+"""Nodes with large documents are evicted when there are too many; they are read again on request, and kept while in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATTRIBUTES = json.dumps(LARGE).encode()
 
 
 async def with_large_attributes() -> Reading:
-    """The arrays ``/a`` and ``/b`` and the groups ``/g`` and ``/h``, of each of which much is said."""
+    """Return the arrays ``/a`` and ``/b`` and the groups ``/g`` and ``/h``, each with large attributes."""
     store = await store_of(A, A)
     for name in "gh":
         await store.set(Key(f"{name}/.zgroup"), b'{"zarr_format":2}')
@@ -49,7 +49,7 @@ async def test_an_array_that_somebody_holds_is_the_same_when_its_documents_were_
     for name in "bgh":
         await found.hierarchy.node(NodePath(f"/{name}"))
     assert await found.array("a") is opened and await opened.array.read_chunk((0,)) is not None
-    # Nobody but those who use it keeps it.
+    # Only its users keep it.
     for name in "bgh":
         await found.hierarchy.node(NodePath(f"/{name}"))
     live = found.hierarchy.live

@@ -1,4 +1,4 @@
-"""Arrays in use are found wherever they are, whatever else is known; what this mount does moves and ends them."""
+"""Arrays in use are found at any path, whatever else is cached; operations of this mount move and end them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_documents_that_are_away_for_a_moment_are_waited_for(autojump_cloc
     await found.store.erase(Key("a/.zarray"))
     with pytest.raises(NodeInDoubt):
         await found.hierarchy.live.confirm(opened.live)
-    # Where nothing else is left there is no doubt.
+    # Where nothing remains, the array is certainly gone.
     await found.store.erase_prefix(Prefix("a/"))
     with pytest.raises(StaleEntry):
         await found.hierarchy.live.confirm(opened.live)
@@ -147,7 +147,7 @@ async def test_who_asks_for_an_array_waits_while_its_place_is_being_changed() ->
 
 @trio_test
 async def test_who_was_looking_when_it_began_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """He would take what is on its way there for another array than the one that is in use where it was."""
+    """Otherwise a lookup would take data on its way to the path for another array than the one in use there before."""
     found = reading(await store_of(A))
     look, looked, asked = found.hierarchy._lookup, trio.Event(), list[str]()
 
@@ -172,7 +172,7 @@ async def test_who_was_looking_when_it_began_waits_too(monkeypatch: pytest.Monke
 
 
 async def array_and_making(place: str) -> tuple[Reading, OpenArray, LiveArray]:
-    """The array ``/g/a`` in use, and another that is being made beside it, after the group was renamed to ``place``."""
+    """Return the array ``/g/a`` in use, and another that is being created beside it, after the group was renamed to ``place``."""
     found = reading(await store_of(A, names=("g/a",)))
     opened = await found.array("g/a")
     making = found.hierarchy.live.make(NodePath("/g/new"))
@@ -189,7 +189,7 @@ async def test_what_is_renamed_to_where_no_node_can_be_ends(place: str) -> None:
     with pytest.raises(StaleEntry, match="/g/new lost its folder during creation"):
         making.check()
     assert opened.superseded and not found.hierarchy.live.unfinished
-    # Of what lies there nobody is told, whatever becomes of it.
+    # Later changes of that path reach neither array.
     found.hierarchy.live.moved(Prefix(place), Prefix("h/"))
     found.hierarchy.live.erased(Prefix(place))
     assert await found.array("g/a") is not opened
@@ -257,7 +257,7 @@ async def test_what_was_given_up_and_goes_on_is_waited_for_where_it_may_still_ch
     opened, live, ended = await found.array("g/a"), found.hierarchy.live, trio.Event()
     async with live.changing(Prefix("g/")):
         fences.given_up(ended)
-    # Elsewhere nobody has to wait.
+    # Requests for other paths do not wait.
     await live.wait_stable(NodePath("/b"))
     with pytest.raises(StoreTimeout, match="/g/a: move or removal still pending: the store does not answer"):
         await live.wait_stable(NodePath("/g/a"))
@@ -294,7 +294,7 @@ async def test_who_writes_to_a_place_that_is_moved_while_he_waits_writes_where_i
 
 @trio_test
 async def test_what_is_forgotten_of_an_array_takes_nothing_from_another_in_its_place() -> None:
-    """As where both were there for a moment."""
+    """As if both were there for a moment."""
     live = reading(await store_of(A)).hierarchy.live
     path, document = NodePath("/a"), Key("a/.zarray")
     old = live.add(path, Prefix("a/"))
@@ -308,7 +308,7 @@ async def test_what_is_forgotten_of_an_array_takes_nothing_from_another_in_its_p
     del old
     gc.collect()
     assert live.at(path) is new and list(live.at_and_below(path)) == [new]
-    # It moves, whether or not anybody reads it.
+    # It moves, whether or not it is being read.
     live.moved(Prefix("a/"), Prefix("b/"))
     assert (new.path, live.at(NodePath("/b"))) == ("/b", new)
 
@@ -330,7 +330,7 @@ async def test_an_array_whose_documents_alone_are_renamed_is_no_more() -> None:
 @pytest.mark.parametrize("by", ["moved", "renamed"])
 @trio_test
 async def test_an_array_that_is_gone_ends_where_another_is_moved_to_its_path(by: str) -> None:
-    """Another program removes it, and before anybody has asked for it again this mount gives its path to another."""
+    """Another program removes it, and before the next request for it this mount gives its path to another array."""
     found = reading(await store_of(A, Example((4,), (4,)), names=("a", "b")))
     gone, comes = await found.array("a"), await found.array("b")
     await found.store.erase_prefix(Prefix("a/"))

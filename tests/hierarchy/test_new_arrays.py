@@ -1,4 +1,4 @@
-"""What new arrays are stored as."""
+"""The stored form of new arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes there are, how often their documents are read, and when what was learnt is forgotten."""
+"""The nodes of a store, the number of times their documents are read, and the expiry of cached nodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ARRAY = array_document((4,), (2,), "<i2")
 
 
 class Unlistable(ForwardingStore):
-    """As a web server is: it gives what is asked for, and tells no names."""
+    """A store like a web server: values are found by key, and names are not listed."""
 
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__(inner)
@@ -52,7 +52,7 @@ class Unlistable(ForwardingStore):
 
 
 async def made(values: dict[str, bytes], ttl: float = 10) -> tuple[Reading, ObservedStore]:
-    """A hierarchy over these values, which is told of changes, as in a mount; operations are counted."""
+    """Return a hierarchy over these values, notified of changes as in a mount, and its store, which counts operations."""
     store = ObservedStore(MemoryStore())
     await fill(store, values)
     r = reading(store, ttl=ttl)
@@ -61,7 +61,7 @@ async def made(values: dict[str, bytes], ttl: float = 10) -> tuple[Reading, Obse
 
 
 async def names(r: Reading, path: str = "/") -> dict[str, str]:
-    """Children of a group: name, and what kind of node."""
+    """Return the children of a group: name, and kind of node."""
     return {name: type(node).__name__ async for name, node in r.hierarchy.children(NodePath(path))}
 
 
@@ -69,7 +69,7 @@ async def kind(r: Reading, path: str) -> str:
     return type(await r.hierarchy.node(NodePath(path))).__name__
 
 
-# --- what there is ------------------------------------------------------------------------------------------------------------
+# --- existing nodes -----------------------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -146,7 +146,7 @@ async def test_a_store_that_fails_for_one_child_shows_the_others() -> None:
         await r.hierarchy.node(NodePath("/b"))
 
 
-# --- how often documents are read ----------------------------------------------------------------------------------------------
+# --- number of reads -----------------------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -270,7 +270,7 @@ async def test_a_change_while_documents_are_read_is_not_missed() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(look)
         await wait_all_tasks_blocked()
-        # The documents have been read, and the answer still is on its way.
+        # The documents have been read, and the answer has not arrived.
         assert store.waiting
         await inner.set(Key("a/.zarray"), array_document((6,), (2,), "<i2"))
         r.hierarchy.changed("a/.zarray", is_prefix=False)

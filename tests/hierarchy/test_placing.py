@@ -1,4 +1,4 @@
-"""An array that was stored apart comes to its place whole, or not at all, whatever the store does meanwhile; who tries again may."""
+"""An array that was stored apart is moved to its path whole or not at all, whatever the store does meanwhile, and can be moved again."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from zarrfs.transformers.observed import ObservedStore
 
 X = NodePath("/x")
 DRAFT = draft_2019("", "x")
-"""A hierarchy of 2019, whose documents lie elsewhere than the chunks, with the array ``/x`` that begins with 19."""
+"""A hierarchy of 2019, whose documents are apart from the chunks, with the array ``/x`` whose first element is 19."""
 
 
 class Faulty(ForwardingStore):
-    """The next operation of a name fails with what `fail` was told; ``late``: after it took effect; ``key``: on that one alone."""
+    """The next operation of a name fails with the error given to `fail`; ``late``: after it took effect; ``key``: on that one alone."""
 
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__(inner)
@@ -118,7 +118,7 @@ class Making:
         return node, placing
 
     async def first(self) -> int | None:
-        """The first element of ``/x``, as the next mount finds it; None where there is no array."""
+        """Return the first element of ``/x``, as the next mount finds it; None if there is no array."""
         opened = await reading(self.store.inner).hierarchy.array(X)
         return int(np.frombuffer(await opened.reader.read(0, 2, Position()), "<i2")[0]) if opened is not None else None
 
@@ -152,7 +152,7 @@ async def test_an_array_takes_the_place_of_another_whole(values: dict[str, bytes
         node, placing = await m.apart(over=True)
         assert await m.first() == 19
         await m.editor.put(node, placing, over=True)
-        # Again, as by who does not know that it succeeded.
+        # Again, as by a caller that did not get the result.
         await m.editor.put(node, placing, over=True)
         assert await m.first() == 7
         await placing.end()
@@ -217,7 +217,7 @@ async def test_a_document_that_was_stored_by_a_set_that_failed_is_the_new_one() 
         assert await m.first() == 7
 
 
-# --- where nothing is -----------------------------------------------------------------------------------------------------------
+# --- at a free path -------------------------------------------------------------------------------------------------------------
 
 
 @EMPTY
@@ -233,7 +233,7 @@ async def test_a_new_array_whose_document_cannot_be_stored_is_not_there_until_it
             with pytest.raises(StoreFull, match="no room"):
                 await m.editor.put(node, placing, over=False)
             assert await m.first() is None
-            # Chunks without a document would be taken for nobody's.
+            # Chunks without a document would be taken for abandoned ones.
             assert {key for key in await contents(m.store) if not key.startswith(APART)} == set(values)
         await m.editor.put(node, placing, over=False)
         await placing.end()
@@ -267,7 +267,7 @@ async def test_a_step_that_took_effect_after_its_deadline_is_known_by_what_is_th
         m.store.fail("exchange_prefixes", StoreTimeout("no answer"))
         with pytest.raises(StoreTimeout):
             await m.editor.put(node, placing, over=True)
-        # It was on its way all the time.
+        # The timed-out operation takes effect late.
         await m.store.inner.exchange_prefixes(placing.chunk_prefix, Prefix("x/"))
         await m.editor.put(node, placing, over=True)
         await placing.end()
@@ -351,7 +351,7 @@ async def test_what_cannot_be_renamed_is_erased_where_it_is() -> None:
 
 ROOTS = {
     "v2": {".zarray": V2_ARRAY, "0": element(19), "1": element(20)},
-    # Of shards, one of which cannot be read.
+    # Shards, one of which cannot be read.
     "v3": {"zarr.json": document(8, 4, sharding(2)), "c/0": shard(2, {0: b"ab", 1: b"cd"}), "c/1": b"junk"},
 }
 

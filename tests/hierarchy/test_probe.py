@@ -1,4 +1,4 @@
-"""What a look for a node costs, in rounds of requests and in requests: below a known group at most two and six."""
+"""Costs of looking up a node, in rounds of requests and in requests: below a known group at most two and six."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ V3 = {"zarr.json": V3_GROUP, "g/zarr.json": V3_GROUP}
 
 
 class Rounds(InterceptingStore):
-    """Notes for each call how many requests it is."""
+    """Records the number of requests of each call."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -58,7 +58,7 @@ class Rounds(InterceptingStore):
         (V3, {"g/x/zarr.json": V3_ARRAY}, "ArrayNode", [1]),
         (V3, {}, "NoneType", [1, 1]),
         (V3, {"g/x/y/zarr.json": V3_GROUP}, "GroupNode", [1, 1]),
-        # Of another dialect than the group above: what is there is known from the names, and then asked for.
+        # Of another dialect than the group above: listing gives the names, and then the documents are requested.
         (V3, {"g/x/.zarray": V2_ARRAY}, "ArrayNode", [1, 1, 1]),
         (V2, {"g/x/meta": V1_META}, "ArrayNode", [4, 1, 1]),
     ],
@@ -87,7 +87,7 @@ async def test_the_root_of_a_store(group: dict[str, bytes]) -> None:
     await fill(inner, group)
     store = Rounds(inner)
     assert await reading(store).hierarchy.node(NodePath("/")) is not None
-    # Which dialects have a hierarchy there, and then the node.
+    # First the dialects with a hierarchy there, then the node.
     assert len(store.requests) == 2
 
 
@@ -106,7 +106,7 @@ async def test_a_store_that_cannot_list_is_asked_for_what_decides(group: dict[st
 
 
 class Private(Rounds):
-    """One key may not be read."""
+    """A store with one key that may not be read."""
 
     key = ""
 
@@ -137,7 +137,7 @@ async def test_a_document_that_may_not_be_read_hides_only_what_it_decides(key: s
 
 
 class ClosedFolder(Rounds):
-    """The names in folders may not be listed, but keys may be read."""
+    """A store in which folders may not be listed, but keys may be read."""
 
     async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
         raise StoreAccessDenied("permission denied", key=prefix)

@@ -1,4 +1,4 @@
-"""Nodes that cannot be made, told, or found any more: each is refused by its path, and hides no other."""
+"""Nodes that cannot be created, parsed, or found any more: each is refused with its path, and hides no other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def editor_of(store: Store, *, new: str = "v3") -> NodeEditor:
     return NodeEditor(reading(store).hierarchy, store, Intents(store), new_dialect=new)
 
 
-# --- that cannot be made -------------------------------------------------------------------------------------------------------
+# --- creating ------------------------------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -105,7 +105,7 @@ async def test_a_group_is_empty_whatever_empty_folders_lie_in_it_and_not_where_a
     await store.aclose()
 
 
-# --- that cannot be told --------------------------------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.logs("unforeseen error: ZeroDivisionError: odd")
@@ -115,7 +115,7 @@ def test_an_error_that_nobody_foresaw_is_told_once_with_where_it_was(caplog: pyt
     assert (node.path, node.bad) == ("/a", True) and "ZeroDivisionError: odd" in node.reason
     (record,) = caplog.records
     assert (record.key, record.kind) == ("/a", "ZeroDivisionError")  # type: ignore[attr-defined]
-    # Ours says it itself, and no line is logged.
+    # Our own errors contain the reason, and are not logged.
     assert not unusable(NodePath("/a"), "v2", MetadataUnsupported("codec x")).bad
     assert reason_of("/a", MetadataError("wrong")) == "wrong" and len(caplog.records) == 1
 
@@ -136,7 +136,7 @@ async def test_a_dialect_that_fails_over_an_entry_point_hides_no_node_of_another
 
 
 class Slow(InterruptedStore):
-    """Documents of these arrays are not had in time."""
+    """A store in which the documents of these arrays time out."""
 
     def __init__(self, inner: Store, names: str) -> None:
         super().__init__(inner)
@@ -157,7 +157,7 @@ async def test_one_node_that_is_slow_is_told_so_and_several_are_a_store_that_doe
         [name async for name, _ in reading(Slow(inner, "bc")).hierarchy.children(ROOT)]
 
 
-# --- that change behind the mount ------------------------------------------------------------------------------------------------
+# --- changes by another program --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("few", [0, 100])
@@ -171,7 +171,7 @@ async def test_what_came_behind_the_mount_is_seen_in_every_open_array_however_ma
         assert [await store.first(f"/{name}") for name in "xyz"] == [19, 20, 21]
         for name in "xyz":
             await store.inner.inner.set(Key(f"data/{name}/0"), element(99))
-        # Of a name that no node can have nobody is told, and nothing is forgotten.
+        # A change under a name that no node can have notifies nothing, and evicts nothing.
         store.reading.hierarchy.changed("./", is_prefix=True)
         store.reading.hierarchy.changed("data/", is_prefix=True)
         assert [await store.first(f"/{name}") for name in "xyz"] == [99, 99, 99]
@@ -183,7 +183,7 @@ async def test_a_hierarchy_below_whose_entry_point_went_behind_the_mount_is_one_
     async with over(MIXED) as store:
         assert await store.kind("/b/x") == "v3_2019"
         await store.inner.inner.erase(Key("b/zarr.json"))
-        # Entry points are looked at again when any of them changes.
+        # Entry points are read again when any of them changes.
         await store.set(**{".zgroup": V2_GROUP, "zarr.json": V3_GROUP})
         assert await store.kind("/b/deep/er/y") == "NoneType" and await store.kind("/e/w") == "v3_2022"
 
@@ -204,7 +204,7 @@ async def test_the_entry_points_of_a_store_are_read_once_however_many_ask() -> N
 
 
 class Replaced(ForwardingStore):
-    """Somebody stores each array's document again just after it was read."""
+    """A store in which another program stores each array's document again just after it was read."""
 
     async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
         answers = await self.inner.get_many(key_ranges)

@@ -1,4 +1,4 @@
-"""What an array keeps when another shape or type is saved over it."""
+"""Metadata that an array keeps when another shape or type is saved over it."""
 
 from __future__ import annotations
 
@@ -189,12 +189,12 @@ def test_names_of_dimensions_in_attributes_stay_with_their_number() -> None:
     ],
 )
 def test_the_mark_of_missing_data_stays_where_the_type_holds_it(value: Any, dtype: str, stays: Any) -> None:
-    """As xarray writes it for the type, or as a plain number."""
+    """This holds for a value as xarray writes it for the type, and for a plain number."""
     assert kept({"_FillValue": value}, dtype=dtype).get("_FillValue") == stays
 
 
 def test_the_mark_of_missing_data_has_the_form_of_the_type() -> None:
-    """xarray writes a number for integers, and opens no array of floats that has one."""
+    """xarray writes a number for integers, and cannot open an array of floats with one."""
     layout = V3.create(Prefix(""))
     document = OLD | {"data_type": "int16", "fill_value": 0, "attributes": {"_FillValue": -9999}}
     old = layout.parse(PATH, {Key("a/zarr.json"): json.dumps(document).encode()})

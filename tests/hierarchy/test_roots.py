@@ -1,5 +1,5 @@
-"""Hierarchies of several dialects in one store: where each is found, whatever was asked before; what lies at one path in two layouts;
-entry points that come and go; nodes that are made and erased in each."""
+"""Hierarchies of several dialects in one store: each is found at its path, after any requests; two layouts at one path; entry points
+that appear and disappear; nodes that are created and erased in each."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ V3_GROUP = b'{"zarr_format": 3, "node_type": "group"}'
 
 
 def element(number: int) -> bytes:
-    """A chunk that tells which one it is."""
+    """Return a chunk whose elements identify it."""
     return np.array([number, number + 1], "<i2").tobytes()
 
 
 def draft_2019(prefix: str, *arrays: str) -> dict[str, bytes]:
-    """A hierarchy of 2019 at ``prefix``, with arrays that have their first chunk."""
+    """Return a hierarchy of 2019 at ``prefix``, with arrays that have their first chunk."""
     values = {f"{prefix}zarr.json": ENTRY_2019}
     for number, name in enumerate(arrays):
         values[f"{prefix}meta/root/{name}.array"] = DRAFT_ARRAY
@@ -121,14 +121,14 @@ FIRST = {"/a": 2, "/b/x": 19, "/b/deep/er/y": 20, "/c/d/z": 3, "/e/w": 22}
 
 @dataclass
 class Store:
-    """A store with a hierarchy and an editor over it, which are told of what changes in it."""
+    """A store with a hierarchy and an editor over it, which are notified of its changes."""
 
     inner: ObservedStore
     reading: Reading
     editor: NodeEditor
 
     async def kind(self, path: str) -> str:
-        """The dialect of an array; else what kind of node is there."""
+        """Return the dialect of an array; otherwise the kind of node."""
         node = await self.reading.hierarchy.node(NodePath(path))
         return node.dialect if isinstance(node, ArrayNode) else type(node).__name__
 
@@ -136,13 +136,13 @@ class Store:
         return {name async for name, _ in self.reading.hierarchy.children(NodePath(path))}
 
     async def first(self, path: str) -> int:
-        """The first element of an array."""
+        """Return the first element of an array."""
         opened = await self.reading.hierarchy.array(NodePath(path))
         assert opened is not None, path
         return int(np.frombuffer(await opened.reader.read(0, 2, Position()), "<i2")[0])
 
     async def walk(self, path: str = "/") -> dict[str, str]:
-        """Every node from ``path`` down, by listing."""
+        """Return every node from ``path`` down, by listing."""
         found = {path: await self.kind(path)}
         if found[path] == "GroupNode":
             for name in await self.names(path):
@@ -153,7 +153,7 @@ class Store:
         await fill(self.inner, values)
 
     async def array(self, path: str) -> ArrayNode:
-        """Make an array of int16, of one chunk."""
+        """Create an array of int16, of one chunk."""
         at = NodePath(path)
         layout = await self.editor.layout_for(at)
         node = NewArrays(codecs="none").node(at, layout, shape=(4,), data_type=from_name("int16"))
@@ -178,7 +178,7 @@ async def over(values: Mapping[str, bytes], *, new: str = "v3") -> AsyncIterator
     yield Store(store, made, NodeEditor(made.hierarchy, store, Intents(store), new_dialect=new))
 
 
-# --- what is found --------------------------------------------------------------------------------------------------------------
+# --- finding nodes --------------------------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -346,7 +346,7 @@ async def test_bad_documents_beside_others_are_told_of() -> None:
         assert await store.reading.hierarchy.others_at(NodePath("/n")) == ["v2"]
 
 
-# --- what comes and goes --------------------------------------------------------------------------------------------------------
+# --- changes of entry points ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prefix", ["", "b/", "b/c/"])
@@ -450,7 +450,7 @@ async def test_nodes_are_made_where_they_belong() -> None:
         assert (await store.array("/b/g/h/n")).dialect == "v3_2019"
         assert (await store.array("/c/d/new")).dialect == "v3"
         assert (await store.array("/e/new")).dialect == "v3_2022"
-        # Final v3 wants a document for each group above.
+        # Final v3 needs a document for each group above.
         made = {key for key in await store.keys() - before if "/data/" not in key} - {
             "zarr.json",
             "c/zarr.json",
@@ -583,7 +583,7 @@ async def test_an_empty_store_becomes_a_hierarchy_of_2019() -> None:
         assert await store.keys() == {"zarr.json", "meta/root/g.group"}
 
 
-# --- any changes ----------------------------------------------------------------------------------------------------------------
+# --- random changes -------------------------------------------------------------------------------------------------------------
 
 NAMES = ("a", "b", "root", "n")
 NODE_PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(lambda names: NodePath("/" + "/".join(names)))
@@ -602,7 +602,7 @@ EDITS = st.tuples(st.sampled_from(["make array", "make group", "remove", "attrib
 
 
 async def change(store: Store, step: Any) -> None:
-    """Do one step, if it can be done: through the editor, or to a key of the store."""
+    """Do one step, if possible: through the editor, or on a key of the store."""
     what, *rest = step
     if len(rest) == 1:
         path = rest[0]
@@ -637,7 +637,7 @@ async def change(store: Store, step: Any) -> None:
     batches=st.lists(st.lists(BEHIND | EDITS, min_size=1, max_size=3), max_size=6), dialect=st.sampled_from(["v2", "v3", "v3_2019"])
 )
 def test_what_is_remembered_is_what_is_there(batches: list[list[Any]], dialect: str) -> None:
-    """After any changes the nodes are those that somebody sees who looks for the first time."""
+    """After any changes the nodes equal those of a new hierarchy."""
 
     @trio_test
     async def compare() -> None:

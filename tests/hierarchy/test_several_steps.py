@@ -1,4 +1,4 @@
-"""Operations in several steps: a failure or a kill at any store operation leaves what was there, or what was meant.
+"""Operations in several steps: a failure or a kill at any store operation leaves the old or the new state.
 
 Every operation of the store is failed once, and killed once, before and after it took effect; then the store is mounted again.
 """
@@ -37,11 +37,11 @@ COPIED = ("v2 copy", "v3 copy", "v3_2022 copy")
 
 
 class Killed(BaseException):
-    """The process is no more: nothing that it does from here on reaches the store."""
+    """The process has ended: none of its later operations reaches the store."""
 
 
 class Kind(NamedTuple):
-    """What a store can do. ``is_in_parts``: all nodes lie on another file system than what is apart."""
+    """Capabilities of a store. ``is_in_parts``: all nodes are on another file system than data stored apart."""
 
     exchanges: bool
     renames: bool
@@ -62,7 +62,7 @@ class Faulty(ForwardingStore):
         self.is_dead = False
 
     def end_process(self) -> None:
-        """What the kernel does with the locks of a process that is no more. The descriptors are left to those who close them."""
+        """Release the locks as the kernel does for a process that has ended. The descriptors are left open for their owners to close."""
         assert isinstance(self.inner, FolderStore)
         for held in self.inner._folder_locks._held.values():
             with open(os.devnull) as nothing:
@@ -121,7 +121,7 @@ class Faulty(ForwardingStore):
 
 @dataclass(frozen=True)
 class Case:
-    """``does`` something; the arrays are ``before`` or ``after``, by the names of their files."""
+    """An operation ``does``; the arrays are ``before`` or ``after``, by the names of their files."""
 
     name: str
     does: Callable[[MountTree], Awaitable[None]]
@@ -165,7 +165,7 @@ STORES: dict[str, Kind] = {
 
 
 def _sample() -> list[object]:
-    """Every operation on every kind of store, in one layout; the other layouts where there is more time."""
+    """Return every operation on every kind of store, in one layout; the other layouts are for longer runs."""
 
     def marks(case: Case, kind: str, dialect: str) -> list[pytest.MarkDecorator]:
         if dialect == "v3" or (dialect in COPIED and kind == "exchange"):
@@ -181,7 +181,7 @@ def _sample() -> list[object]:
         for dialect in (*DIALECTS, *COPIED)
         if dialect not in COPIED or case.name in ("replace", "erase", "rename over")
         if not (case.name.startswith("rename") and kind in ("no rename", "elsewhere"))
-        # One step.
+        # A rename in one step.
         if case.name != "rename" or dialect in ("v3_2019", "v3_2022")
     ]
 
@@ -193,7 +193,7 @@ def test_a_failure_or_a_kill_at_any_step_leaves_the_old_or_the_new(case: Case, k
     trio.run(_prepare, case, dialect, tmp_path / "before")
     if dialect in COPIED:
         _remove_documents(tmp_path / "before")
-    # Who is killed late is killed before the next step.
+    # A late kill is the same as a kill before the next step.
     for kills, late in ((False, False), (False, True), (True, False)):
         at, happens = 0, True
         while happens:
@@ -229,14 +229,14 @@ def _remove_documents(path: Path) -> None:
 
 
 def _is_document(path: Path) -> bool:
-    """Whether it is a document of a node other than the root."""
+    """Return True if it is a document of a node other than the root."""
     is_in_tree = path.parts[:2] == ("meta", "root") and path.name.endswith((".group.json", ".array.json"))
     is_in_tree &= path.name != "consolidated.group.json"
     return is_in_tree or (path.parent != Path() and path.name in (".zarray", ".zattrs", ".zgroup", "zarr.json"))
 
 
 async def _ends_well(case: Case, kind: str, dialect: str, path: Path, at: int, kills: bool, late: bool) -> bool:
-    """Whether the fault happened at all."""
+    """Return True if the fault happened at all."""
     options = _options(dialect)
     store = Faulty(path, STORES[kind])
     store.at, store.kills, store.late = at, kills, late
@@ -250,7 +250,7 @@ async def _ends_well(case: Case, kind: str, dialect: str, path: Path, at: int, k
             except ZarrfsError:
                 pass
             if not store.is_dead:
-                # In this very mount, nothing is in between, and no name is blocked.
+                # In this mount, too, there is no state in between, and no path is blocked.
                 await _expect(tree, case, acknowledged, what)
     happened = store.count > at
     store.end_process()
@@ -264,7 +264,7 @@ async def _ends_well(case: Case, kind: str, dialect: str, path: Path, at: int, k
             await write(tree, f"npy/g/{name}", npy(NEW * 2))
             np.testing.assert_array_equal(await load(tree, f"npy/g/{name}"), NEW * 2)
     await store.aclose()
-    # Where no lock holds between processes, what has no record is not taken for left behind.
+    # Where no lock holds between processes, data without a record is not taken for abandoned.
     assert not STORES[kind].renames or not await trio.Path(path / APART).exists(), what
     return happened
 
@@ -289,7 +289,7 @@ async def _folder(tree: MountTree) -> Directory:
 
 
 def npy(values: np.ndarray[Any, Any]) -> bytes:
-    """As `np.save` writes it."""
+    """Return an array as `np.save` writes it."""
     buffer = io.BytesIO()
     np.save(buffer, values)
     return buffer.getvalue()

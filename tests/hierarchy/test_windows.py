@@ -1,6 +1,6 @@
-"""Another program puts another array in the place of one that is being written to: before any operation of the store, one run each.
+"""Another program replaces an array that is being written to by another one: before any operation of the store, one run each.
 
-Both have the same metadata: only where the chunks are read and set decides whose they are.
+Both have the same metadata: they differ only by the folder in which chunks are read and set.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ T = TypeVar("T")
 OURS, THEIRS, WRITTEN = 7, 5, 99
 WRITING = OpenFlags(read=True, write=True)
 
-# Of the last release: the program was told at close.
+# Of the last release: the program got the error at close.
 pytestmark = pytest.mark.logs(r"write failed, data lost", r"; chunks (saved|lost)")
 
 
 class Interposed(ForwardingStore):
-    """A folder, before whose operation number ``at`` something ``happens``."""
+    """A folder in which something ``happens`` before operation number ``at``."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(FolderStore(str(path)))
@@ -101,11 +101,11 @@ def removed_and_made_anew(store: Path) -> None:
 
 
 async def _change(tree: Any, view: str, opened: Callable[[], None]) -> bool:
-    """Whether some elements were written, and the close acknowledged it."""
+    """Return True if some elements were written, and the close acknowledged it."""
     file = await walk(tree, {"npy": "npy/a.npy", "chunks": "chunks/a/1"}[view])
     assert isinstance(file, StagedFile)
     size = (await file.attributes()).size
-    # The second half of the second of four chunks; of a sharded array they lie in one shard.
+    # The second half of the second of four chunks; in a sharded array all four are in one shard.
     start = size - 4 * 24 + 4 * 4 if view == "npy" else 4 * 4
     try:
         handle = await file.open(WRITING)
@@ -143,11 +143,11 @@ def test_no_byte_of_one_array_is_in_another(view: str, sharded: bool, delay: str
 
 
 async def _is_apart(path: Path, view: str, delay: str, event: Any, at: int, cache: Path) -> bool:
-    """Whether there was an operation of that number."""
+    """Return True if there was an operation of that number."""
     store = Interposed(path)
     options = {"shard_delay": delay, "watch": "no", "metadata_ttl": "60", "cache_dir": str(cache)}
     async with tree_over(store, f"file:{path}", **options) as tree:
-        # Known, and with its chunks read, as in a mount that is in use.
+        # The array is known, with its chunks read, as in a mount in use.
         file = await walk(tree, "npy/a.npy")
         assert isinstance(file, StagedFile)
         acknowledged = await _change(tree, view, lambda: store.arm(at, lambda: event(path)))
@@ -170,8 +170,8 @@ async def _is_apart(path: Path, view: str, delay: str, event: Any, at: int, cach
 @pytest.mark.parametrize("is_replaced", [False, True], ids=["taken", "replaced"])
 @pytest.mark.parametrize("group", ["", "g/"])
 def test_who_reads_a_new_array_is_given_nothing_else(group: str, is_replaced: bool, tmp_path: Path) -> None:
-    """Neither fill values nor another array's: its chunks are asked for where it was made, or in its place, from which another program
-    takes it at once, or puts another there."""
+    """Neither fill values nor another array's: its chunks are read where it was created, or at its path, from which another program
+    removes it at once, or where it puts another array."""
     zarr.create_group(str(tmp_path / "store"), zarr_format=3).create_group("g")
     zarr.create_array(str(tmp_path / "theirs"), shape=(32,), chunks=(8,), dtype="<i4", compressors=None, zarr_format=3)[:] = THEIRS
     at, happened = 0, True
@@ -264,7 +264,7 @@ def test_no_document_of_one_array_is_changed_for_another(edit: str, sharded: boo
 
 
 async def _is_edited_apart(path: Path, edit: str, event: Any, at: int) -> bool:
-    """Whether there was an operation of that number."""
+    """Return True if there was an operation of that number."""
     store = Interposed(path)
     name, change = EDITS[edit]
     acknowledged = True
@@ -273,7 +273,7 @@ async def _is_edited_apart(path: Path, edit: str, event: Any, at: int) -> bool:
         assert isinstance(file, StagedFile)
         try:
             if at < 0:
-                # Who opens it is shown what was known.
+                # An open then shows the cached document.
                 event(path)
             handle = await file.open(WRITING)
             document = json.loads(bytes(await handle.read(0, 1 << 20)))
@@ -306,7 +306,7 @@ async def _is_edited_apart(path: Path, edit: str, event: Any, at: int) -> bool:
 
 
 def test_what_an_array_is_and_its_elements_are_of_one_array(tmp_path: Path) -> None:
-    """Another array, of the same documents but for the shape, comes to its place before any operation of the first look."""
+    """Another array, whose documents differ only by the shape, replaces it before any operation of the first lookup."""
     for name, length in ("a", 16), ("c", 24):
         zarr.create_array(str(tmp_path / "store"), name=name, shape=(length,), chunks=(8,), dtype="<i4", compressors=None)[:] = (
             length
@@ -351,7 +351,7 @@ async def test_what_was_known_before_another_array_came_is_not_taken_for_that_on
         handle = await file.open(READ_ONLY)
         if not is_there:
             os.rename(tmp_path / "c", tmp_path / "a")
-        # Not as if it were the same array, resized: it has the same type, chunks, codecs and fill value.
+        # Not as if it were the same array after a resize: it has the same type, chunks, codecs and fill value.
         with pytest.raises(StaleEntry):
             await handle.read(0, 1 << 20)
         await handle.release()

@@ -1,4 +1,4 @@
-"""A new array is written in the form of those beside it, where the software of a layout and its text wrote several."""
+"""A new array is written in the form of those beside it, where the software of a layout and its text have several."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ np.save(DATA, np.arange(4, dtype="<i2"))
         ({"x": TEXT}, "new", TEXT),
         ({"x": OTHER}, "new", OTHER),
         ({"x": SOFTWARE}, "new", SOFTWARE),
-        # The nearest counts, and one without a compressor tells nothing.
+        # The nearest array counts, and one without a compressor does not.
         ({"g/x": TEXT, "y": SOFTWARE}, "g/new", TEXT),
         ({"g/x": TEXT, "y": SOFTWARE}, "new", SOFTWARE),
         ({"g/h/x": TEXT, "y": None}, "new", TEXT),
@@ -72,6 +72,6 @@ async def test_a_new_array_of_2019_names_its_codec_as_those_beside_it(
         assert await read(tree, f"npy/{root}{new}.npy") == DATA.getvalue()
     written = json.loads((await contents(store))[f"{root}meta/root/{new}.array"])
     assert written["compressor"]["codec"] == expected
-    # What is there stays as it is.
+    # Existing arrays are not changed.
     for path, codec in beside.items():
         assert json.loads((await contents(store))[f"{root}meta/root/{path}.array"]) == array(codec)
