@@ -1,5 +1,5 @@
-"""What every store does, whatever its backend. A backend's tests inherit `StoreConformance` and say by ``store_url`` how to open an
-empty writable store; `test_conformance.py` does so for every plug-in that offers an example.
+"""Requirements on every store, whatever its backend. A backend's tests inherit `StoreConformance` and define ``store_url``, which
+opens an empty writable store; `test_conformance.py` does so for every plug-in that offers an example.
 
 Source: Zarr v3 core (2022) "Abstract store interface", and the docstrings of `zarrfs.stores.base`.
 """
@@ -35,7 +35,7 @@ A, B, C = Key("a"), Key("d/b"), Key("d/e/c")
 
 
 class StoreConformance(ReadableConformance):
-    """Inherit, with a fixture ``store_url``."""
+    """The suite of writable stores, to be inherited with a fixture ``store_url``."""
 
     @pytest.fixture
     def opened(self, store_url: str) -> Opener:
@@ -321,7 +321,7 @@ class StoreConformance(ReadableConformance):
 
     @trio_test
     async def test_a_key_beside_a_prefix_of_the_same_name(self, opened: Opener) -> None:
-        """``a`` and ``a/b``: a backend holds both or refuses the second, and the first stays whole."""
+        """``a`` and ``a/b``: a backend stores both or refuses the second, and the first stays whole."""
         async with opened() as store:
             await store.set(Key("a"), b"1")
             await store.set(Key("p/q"), b"2")
@@ -334,7 +334,7 @@ class StoreConformance(ReadableConformance):
                 held[key] = b"3"
             assert await contents(store) == held
 
-    # --- what a file system can do ------------------------------------------------------------------------------------------
+    # --- operations of file systems -----------------------------------------------------------------------------------------
 
     @trio_test
     async def test_rename(self, opened: Opener) -> None:

@@ -1,5 +1,5 @@
-"""What every store does that can be read and listed, however its values came into it. A store that can be written inherits this by
-`tests.stores.conformance.StoreConformance`; one that cannot says by a fixture ``filled`` how to have a store that holds given values.
+"""Requirements on every store that can be read and listed, however its values got into it. A writable store inherits this by
+`tests.stores.conformance.StoreConformance`; a read-only one defines a fixture ``filled``, which opens a store of given values.
 
 Source: Zarr v3 core (2022) "Abstract store interface", and the docstrings of `zarrfs.stores.base`.
 """
@@ -24,7 +24,7 @@ A, B, C = Key("a"), Key("d/b"), Key("d/e/c")
 
 
 class ReadableConformance:
-    """Inherit, with a fixture ``filled``."""
+    """The suite of readable stores, to be inherited with a fixture ``filled``."""
 
     @trio_test
     async def test_an_empty_store_holds_nothing(self, filled: Filled) -> None:

@@ -1,4 +1,4 @@
-"""The suite of readable stores over every kind of archive; archives held against dictionaries; what all archives refuse."""
+"""The suite of readable stores over every kind of archive; archives compared with dictionaries; requests that all archives refuse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ every_kind = pytest.mark.parametrize("kind", MAKERS)
 
 
 def data_file(path: Path) -> Path:
-    """The file of an archive that holds the values."""
+    """Return the file of an archive that contains the values."""
     for candidate in (path / "data.mdb", path.with_name(path.name + ".dat")):
         if candidate.exists():
             return candidate

@@ -1,4 +1,4 @@
-"""Archives under the hands of others: a file that is cut, replaced or removed while it is open, and a writer who never stops."""
+"""Archives changed by others: a file that is cut, replaced or removed while it is open, and a writer that never stops."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_value_that_is_replaced_all_the_time_is_given_up(tmp_path: Path) -> No
 
 
 class Unmakeable(SqliteArchive):
-    """A database in WAL mode where nothing can be written: SQLite cannot make the files that it needs beside it."""
+    """A database in WAL mode on a read-only file system: SQLite cannot create the files that it needs beside it."""
 
     def _check_table(self) -> None:
         if self._locked:
@@ -185,7 +185,7 @@ def test_what_is_no_store_is_refused_without_locks_too(tmp_path: Path, monkeypat
 
 
 class Overtaken(LmdbArchive):
-    """One without locks, whose pages a writer takes for something else ``times`` times while they are read."""
+    """An archive without locks: while its pages are read, a writer reuses them, ``times`` times."""
 
     times = 0
 

@@ -1,4 +1,4 @@
-"""The conformance suite over every store that is registered, and over one that the test itself writes."""
+"""The conformance suite over every registered store, and over one that the test itself writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_store_that_can_be_written_has_an_example() -> None:
 
 @pytest.mark.full_length
 def test_one_new_file_is_a_new_store_under_the_whole_suite(tmp_path: Path) -> None:
-    """A backend with only what the interface demands, so that the fallbacks are tested as well."""
+    """A backend with only the required methods, so that the fallbacks are tested as well."""
     (tmp_path / "shelf.py").write_text(
         textwrap.dedent(
             '''

@@ -1,4 +1,4 @@
-"""DBMs of the kind ``dbm.dumb``: held against Python's own, and with indexes that mean harm."""
+"""DBMs of the kind ``dbm.dumb``: compared with Python's own, and with malicious indexes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend inherits: it has to say only what it can do, and the rest is made of that or refused by name."""
+"""Inherited methods of a backend: it declares its capabilities, and the other operations are built from them or refused by name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from zarrfs.stores.values import MISSING, DirEntry, Expected, Generation, Got, K
 
 
 class LeastStore(Store):
-    """Only what has to be there, and none of the last bytes without the size. ``changes``: how often another program replaces a value
-    between two requests."""
+    """A store with the required methods only, and without suffix ranges. ``changes``: number of times another program
+    replaces a value between two requests."""
 
     url = "least:"
     capabilities = Capabilities(suffix_ranges=False, create_only=False, match=False)
@@ -93,7 +93,7 @@ async def test_a_prefix_is_erased_key_by_key() -> None:
 async def test_a_value_that_is_replaced_between_two_requests_is_asked_for_again() -> None:
     store = filled(changes=3)
     assert await store.get_with_stat(Key("a/b"), ByteRange.suffix(2)) == (b"34", KeyStat(4, None, "3"))
-    # Nothing was asked for by its distance from the end.
+    # No range was requested relative to the end.
     assert store.asked == [ByteRange(2, 2)] * 4
     assert await store.get_with_stat(Key("a/x"), ByteRange(0, 2)) is None
 
@@ -143,7 +143,7 @@ async def test_a_backend_without_holes_says_that_data_begins_where_it_was_asked(
 
 
 class SlowStore(LeastStore):
-    """Notes how many requests are in flight."""
+    """Records the number of requests in flight."""
 
     capabilities = Capabilities(suffix_ranges=False, create_only=False, match=False, width=3)
     in_flight = most = 0

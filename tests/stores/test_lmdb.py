@@ -1,4 +1,4 @@
-"""LMDB environments: with and without locks, with a writer at work, and those that cannot be opened."""
+"""LMDB environments: with and without locks, with an active writer, and invalid ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def opened(path: Path | str) -> AsyncIterator[Store]:
 
 
 def write(path: Path, key: str, value: bytes) -> None:
-    """By another process: one must not open an environment twice."""
+    """Write in another process: a process must not open an environment twice."""
     program = (
         "import lmdb, sys\n"
         "with lmdb.open(sys.argv[1], map_size=1 << 30) as environment, environment.begin(write=True) as transaction:\n"
@@ -119,7 +119,7 @@ async def test_keys_that_no_lmdb_can_hold_are_not_there(tmp_path: Path) -> None:
 
 @trio_test
 async def test_one_that_is_cut_short_is_refused(tmp_path: Path) -> None:
-    """To look into the pages that are missing would end the process."""
+    """Access to the missing pages would end the process."""
     path = archives.lmdb(tmp_path, {f"d/{number}": bytes(5000) for number in range(50)})
     whole = (path / "data.mdb").stat().st_size
     os.truncate(path / "data.mdb", whole - 4096)

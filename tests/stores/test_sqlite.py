@@ -1,4 +1,4 @@
-"""SQLite databases: what is in the table whoever wrote it, writers at work, and databases that mean harm."""
+"""SQLite databases: tables of any writer, active writers, and malicious databases."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_text_in_utf_16_is_refused(tmp_path: Path) -> None:
 @trio_test
 async def test_a_value_is_not_read_for_its_size(tmp_path: Path) -> None:
     path = made(tmp_path / "x", TABLE, ("INSERT INTO zarr VALUES ('large', zeroblob(200000000))", ()), put("small", b"1"))
-    # Pages that nobody may need: the chain of pages of the large value is broken.
+    # Damage pages that are not needed: the chain of pages of the large value is broken.
     overwrite(path, 100 << 20, os.urandom(1 << 20))
     async with opened(path) as store:
         assert await names(store) == {("large", False): 200_000_000, ("small", False): 1}
@@ -188,7 +188,7 @@ def test_what_is_committed_while_a_read_begins_is_told_as_what_it_is(tmp_path: P
 
 @trio_test
 async def test_our_looking_at_the_file_leaves_the_locks_of_sqlite(tmp_path: Path) -> None:
-    """To close any descriptor of a file ends the locks that a process has on it."""
+    """Closing any descriptor of a file releases the locks of the process on it."""
     path = archives.sqlite(tmp_path, {"k": b"v", "l": b"w"})
     program = "import sqlite3, sys\nsqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN EXCLUSIVE')"
     async with opened(path) as store:

@@ -1,4 +1,4 @@
-"""Every store that can be written, held against a dictionary."""
+"""Every writable store, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zarrfs.stores.opening import open_store
 
 EXAMPLES = [plugin for plugin in registry.plugins("zarrfs.stores") if plugin.example]
 
-# Names of prefixes and of keys are apart: what a backend does with ``a`` beside ``a/b`` is its own affair.
+# Names of prefixes and keys are distinct: a backend may accept or refuse ``a`` beside ``a/b``.
 FOLDERS = st.lists(st.sampled_from(["a", "b", ".c"]), min_size=1, max_size=3).map(lambda parts: Prefix("/".join(parts) + "/"))
 PREFIXES = st.one_of(st.just(Prefix("")), FOLDERS)
 KEYS = st.builds(lambda prefix, name: prefix.key(name), PREFIXES, st.sampled_from(["0", "zarr.json", "1.1"]))

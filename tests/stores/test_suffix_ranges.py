@@ -1,4 +1,4 @@
-"""The last bytes of a value, where the backend cannot be asked for them."""
+"""The last bytes of a value, where the backend does not support suffix ranges."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A = Key("a")
 
 
 class Noting(MemoryStore):
-    """Notes the ranges that it is asked for."""
+    """Records the requested ranges."""
 
     def __init__(self, suffix_ranges: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Zip files: held against `zipfile`, with entries that mean harm, larger than 4 GiB, and not the file that they were."""
+"""Zip files: compared with `zipfile`, with malicious entries, larger than 4 GiB, and changed while open."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def made(path: Path, *entries: tuple[str, bytes], method: int = zipfile.ZIP_STOR
 
 
 def raw_zip(*entries: tuple[bytes, bytes], flags: int = 0, method: int = 0, **fields: int) -> bytes:
-    """A zip file made by hand: each entry with the bytes of its name and what is stored; ``fields`` (``crc``, ``size``, ``stored``,
-    ``offset``) say something else of it in the directory than what is so."""
+    """Return a zip file built by hand: each entry with the bytes of its name and its stored bytes; ``fields`` (``crc``, ``size``,
+    ``stored``, ``offset``) are false values for the directory."""
     out, directory = b"", b""
     for name, data in entries:
         crc, size = fields.get("crc", zlib.crc32(data)), fields.get("size", len(data))
@@ -78,7 +78,7 @@ ENTRIES = st.lists(st.tuples(NAMES, st.binary(max_size=300), st.sampled_from(MET
 @tries(100, database=None)
 @given(
     entries=ENTRIES,
-    # zipfile takes a magic number in a comment for the end.
+    # zipfile takes a magic number in a comment for the end of the archive.
     comment=st.binary(max_size=40).filter(lambda comment: b"PK" not in comment),
     before=st.binary(max_size=40),
     data=st.data(),
@@ -126,7 +126,7 @@ def test_random_archives_hold_what_zipfile_finds(
 
 @trio_test
 async def test_other_names_than_ascii(tmp_path: Path) -> None:
-    """UTF-8 by the flag, code page 437 without, the Unicode path where it is of this name; what is not UTF-8 is kept."""
+    """UTF-8 with the flag, code page 437 without, the Unicode path if it belongs to this name; invalid UTF-8 is kept."""
     path = tmp_path / "x.zip"
     path.write_bytes(raw_zip(("ü".encode(), b"1"), (b"\xff\xfe", b"2"), flags=0x800))
     async with opened(path) as store:
@@ -182,7 +182,7 @@ async def test_a_comment_that_looks_like_an_end(tmp_path: Path) -> None:
             archive.writestr("k", b"v")
             archive.comment = comment
         async with opened(tmp_path / "x.zip") as store:
-            if len(comment) != 22:  # An empty archive at the end of another: whoever reads it takes that one, zipfile too.
+            if len(comment) != 22:  # An empty archive at the end of another: readers, including zipfile, take that one.
                 assert await contents(store) == {"k": b"v"}
 
 
@@ -228,7 +228,7 @@ async def test_one_value_read_by_many(tmp_path: Path, method: int) -> None:
 
 
 class CountingFile(ArchiveFile):
-    """Counts the bytes that are read."""
+    """Counts the bytes read."""
 
     nbytes = 0
 
@@ -267,7 +267,7 @@ def test_another_reader_in_between_takes_no_decoder_away(tmp_path: Path) -> None
     assert file.nbytes < 200_000
 
 
-# --- what means harm ------------------------------------------------------------------------------------------------------------
+# --- malicious entries ----------------------------------------------------------------------------------------------------------
 
 
 @every_method
@@ -302,7 +302,7 @@ async def test_sizes_that_are_not_so(tmp_path: Path, method: int, change: str, b
     path.write_bytes(content)
     async with opened(path) as store:
         if change == "stored" and method != zipfile.ZIP_STORED:
-            # Its last bytes may be of no use to it: what has the right length and CRC is right.
+            # Its last bytes may be unnecessary: data of the right length and CRC is right.
             with suppress(StoreError):
                 assert await store.get(Key("k")) == CONTENT
         else:
@@ -447,7 +447,7 @@ def test_a_damaged_archive_is_an_error_and_never_a_crash(
 
 @trio_test
 async def test_an_archive_of_more_than_4_gib(tmp_path: Path) -> None:
-    """A sparse file: the values between are holes, which nobody wrote."""
+    """A sparse file: the values between are holes."""
     path, large = tmp_path / "large.zip", (4 << 30) + 100
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("first", b"1")

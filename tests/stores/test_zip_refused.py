@@ -1,4 +1,4 @@
-"""Zip files and DBMs that are not what they say: found out where they are opened, or at the value that is asked for."""
+"""Invalid zip files and DBMs: detected when they are opened, or when the value is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def opened(path: Path) -> AsyncIterator[Store]:
 
 
 def lzma_member(data: bytes, *, window: int | None = None, properties: int | None = None, cut: int = 0) -> bytes:
-    """As it lies in a zip file: a header, then the stream."""
+    """Return ``data`` in the form of a zip file: a header, then the stream."""
     encoded = lzma.compress(data, format=lzma.FORMAT_ALONE)
     said = encoded[:1] if properties is None else bytes([properties])
     return (
@@ -154,7 +154,7 @@ async def test_extra_fields_that_are_not_those_that_are_looked_for_are_passed_ov
         archive.writestr(info, b"1")
     whole = bytearray(path.read_bytes())
     first = whole.index(b"PK\1\2")
-    # As by a program that knows nothing of UTF-8.
+    # As written by a program without UTF-8.
     for at in (6, first + 8):
         whole[at : at + 2] = b"\0\0"
     path.write_bytes(whole)

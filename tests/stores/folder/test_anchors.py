@@ -1,4 +1,4 @@
-"""A folder that is held open is told from every other one; of descriptors no more are taken than there may be."""
+"""A folder that is held open is distinguished from every other one; the number of descriptors is bounded."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_few_are_held_and_none_that_nobody_has(tmp_path: Path, few_descrip
     assert all(anchor is not None for anchor in anchors)
     held = [anchor for anchor in anchors if anchor is not None and anchor.holds]
     assert held == anchors[-len(held) :] and held
-    # Of one that was given up nobody can tell any more.
+    # An anchor without a descriptor cannot detect a replacement.
     assert anchors[0] is not None and not anchors[0].holds and anchors[0].is_at(Prefix("7/"))
     del anchors, held
     gc.collect()

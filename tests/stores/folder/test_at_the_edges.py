@@ -1,4 +1,4 @@
-"""A folder store at the edges: what is asked of nothing, of the root, or while others are at work in the same folder."""
+"""A folder store in edge cases: requests for nothing, for the root, or while other programs work in the same folder."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_an_anchor_that_was_let_go_tells_nothing(path: Path) -> None:
 
 @trio_test
 async def test_a_folder_that_cannot_be_opened_again_is_taken_for_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever holds it goes on: nobody can tell that it is another."""
+    """Its holders continue: a replacement cannot be detected."""
 
     def denied(parts: Parts) -> int:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -107,7 +107,7 @@ async def test_a_folder_that_cannot_be_opened_again_is_taken_for_the_same(path: 
 
 
 def busy(made: Callable[[Path], None], path: Path, times: int) -> Callable[[FolderTree, Parts], list[str]]:
-    """Another program puts something into a folder whenever that was emptied, so many times."""
+    """Return a replacement of `_remove_files` in which another program adds to each emptied folder, so many times."""
     real, left = removal._remove_files, [times]
 
     def remove_files(tree: FolderTree, parts: Parts) -> list[str]:

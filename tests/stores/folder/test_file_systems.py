@@ -1,4 +1,4 @@
-"""What other users mount is in everybody's mount table."""
+"""Mounts of other users are in the mount table of all users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value that is held by a descriptor."""
+"""A value held by a descriptor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NBYTES = 2 << 20
 
 
 def descriptors_of(path: Path) -> int:
-    """How many descriptors of a file this process has: others come and go with the tests before."""
+    """Return the number of descriptors of a file in this process: others may be opened and closed by earlier tests."""
     count = 0
     for each in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
@@ -32,7 +32,7 @@ def descriptors_of(path: Path) -> int:
 async def test_a_read_that_is_under_way_when_it_is_closed_reads_that_very_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the next file that gets the number of the descriptor."""
+    """It never reads the next file that gets the number of the descriptor."""
     begun, go_on = threading.Event(), threading.Event()
     pread = held.pread
 

@@ -1,4 +1,4 @@
-"""What is asked of a folder on the event loop's thread: what it costs, and where it stops."""
+"""Requests to a folder on the event loop's thread: their cost, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File systems and kernels that lack something, and programs that are quicker: what a folder store does without, and what it refuses."""
+"""File systems and kernels without some operations, and faster programs: operations that a folder store omits, and those it refuses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def failing(number: int, times: int = 1 << 30) -> Callable[..., Any]:
-    """A system call that fails, so many times."""
+    """Return a system call that fails, so many times."""
     left = [times]
 
     def call(*_: Any, **__: Any) -> None:
@@ -74,7 +74,7 @@ async def test_what_the_page_cache_cannot_give_is_waited_for(path: Path, number:
         with pytest.raises(WouldWait if number == errno.EOPNOTSUPP else StoreError):
             store.get_with_stat_now(Key("k"), ByteRange(0, 3))
         if number == errno.EOPNOTSUPP:
-            # It is not tried again.
+            # The call is not tried again.
             monkeypatch.undo()
             with pytest.raises(WouldWait):
                 store.get_with_stat_now(Key("k"), ByteRange(0, 3))
@@ -110,7 +110,7 @@ async def test_a_kernel_that_refuses_openat2_is_asked_once(path: Path, number: i
         assert store.stat_now(Key("a/k")) is not None
         assert await contents(store) == {"k": b"value", "a/k": b"other"}
         assert len(calls) == 1
-        # What a file is in the place of a folder is looked into by who can wait.
+        # A file in place of a folder is examined only by requests that can wait.
         with pytest.raises(WouldWait):
             store.stat_now(Key("k/below"))
         assert await store.stat(Key("k/below")) is None
@@ -150,7 +150,7 @@ async def test_a_value_that_another_program_makes_first_is_not_replaced(path: Pa
         with pytest.raises(GenerationMismatch, match="'new' was changed concurrently"):
             await store.set(Key("new"), b"ours", expect=ABSENT)
         assert (path / "new").read_bytes() == b"theirs"
-        # And nothing is left of what was written.
+        # No written data is left.
         assert sorted(os.listdir(path)) == ["a", "k", "new"]
 
 
@@ -176,7 +176,7 @@ async def test_a_folder_that_cannot_be_synced_is_an_error_where_folders_can_be(
             await store.sync([Key("n/k")])
         synced: list[str] = []
         monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
-        # It is not forgotten that the name of the folder has to be synced, too.
+        # The name of the folder still has to be synced, too.
         await store.sync([Key("n/k")])
         assert synced == [str(path / "n/k"), str(path / "n"), str(path)]
 
@@ -245,7 +245,7 @@ def test_a_folder_that_others_remove_is_made_again_and_locked(
             trio.run(main, clock=MockClock(autojump_threshold=0.01))
 
 
-# --- rights -------------------------------------------------------------------------------------------------------------------------
+# --- permissions --------------------------------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -259,7 +259,7 @@ async def test_without_extended_attributes_a_value_keeps_its_mode(path: Path, mo
 
 @trio_test
 async def test_where_attributes_cannot_be_listed_a_replaced_value_is_private(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody can tell whom an ACL of the folder would let in."""
+    """It is unknown to whom an ACL of the folder would grant access."""
     (path / "k").chmod(0o644)
     monkeypatch.setattr(rights.os, "listxattr", failing(errno.EIO))
     async with aclosing(FolderStore(str(path))) as store:
@@ -274,7 +274,7 @@ async def test_where_an_acl_cannot_be_given_nobody_gets_more(path: Path, monkeyp
     monkeypatch.setattr(rights.os, "setxattr", failing(errno.ENOSPC))
     async with aclosing(FolderStore(str(path))) as store:
         await store.set(Key("k"), b"new")
-    # The group's bits were a mask for the user that is named.
+    # The group's bits were the mask for the named user.
     assert ((path / "k").read_bytes(), os.listxattr(path / "k"), mode_of(path / "k")) == (b"new", [], "0o600")
 
 

@@ -1,4 +1,4 @@
-"""What is stored as a part of something does not bring that back."""
+"""Data stored as a part of something does not create that again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zarrfs.vfs.node import OpenFlags
 
 zarr = pytest.importorskip("zarr")
 
-# Of the last release: the program was told at close.
+# Of the last release: the program got the error at close.
 pytestmark = pytest.mark.logs(r"write failed, data lost", r"could not be stored and are lost")
 
 WRITING = OpenFlags(read=True, write=True)
@@ -81,7 +81,7 @@ async def test_a_chunk_brings_no_array_back_that_goes_between_the_look_and_the_s
             else:
                 os.rename(tmp_path / "store/a", tmp_path / "store/b")
             store.let_go()
-        # The folder of the array that was renamed is held: it is set there.
+        # The folder of the renamed array is held: the value is set there.
         assert bool(failed) == (happens == "removed")
         await handle.release()
     assert not (tmp_path / "store/a").exists()

@@ -1,4 +1,4 @@
-"""Owner, mode and ACL of what a folder store writes: nobody gets more rights than before, by the rules of acl(5)."""
+"""Owner, mode and ACL of files written by a folder store: no user gets more rights than before, by the rules of acl(5)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stat_of(mode: int, uid: int, gid: int) -> os.stat_result:
 
 
 def granted(acl: Acl, owner: int, group: int, uid: int, gids: tuple[int, ...]) -> list[int]:
-    """What a user may do with a file, as combinations of bits that are granted together (acl(5), "ACCESS CHECK ALGORITHM")."""
+    """Return a user's rights on a file, as combinations of bits that are granted together (acl(5), "ACCESS CHECK ALGORITHM")."""
     mask = next((entry.bits for entry in acl if entry.tag == MASK), 7)
     if uid == owner:
         return [entry.bits for entry in acl if entry.tag == USER_OBJ]

@@ -1,4 +1,4 @@
-"""What is particular to a folder: links, names, files of others, failures, durability and locks between processes."""
+"""Behaviour specific to folders: links, names, files of others, failures, durability and locks between processes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def files(path: Path) -> list[str]:
     return sorted(str(found.relative_to(path)) for found in path.rglob("*"))
 
 
-# --- what leads out of the folder ---------------------------------------------------------------------------------------------------
+# --- links out of the folder --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ async def test_links_are_not_listed_and_not_followed(linked: Path, caplog: pytes
         assert await contents(store) == {"ok/0": b"0"}
         assert await names(store) == {("ok", True): 0}
         for key in ("ok/1", "out/secret", "loop/ok/0", "nothing", "inside", "out", "out/sub"):
-            # Not None: a missing chunk reads as fill value, and that would be data which nobody wrote.
+            # Not None: a missing chunk reads as fill value, which would be data that no program wrote.
             with pytest.raises(StoreAccessDenied):
                 await store.get(Key(key))
             with pytest.raises(StoreAccessDenied):
@@ -301,7 +301,7 @@ async def test_times_are_kept_by_renames(path: Path) -> None:
 
 @trio_test
 async def test_a_deep_tree_is_listed_and_removed(path: Path) -> None:
-    """Deeper than a path may be long."""
+    """Its path is longer than paths may be."""
     here = os.open(path, os.O_RDONLY)
     name = "deep" * 5
     for _ in range(300):
@@ -329,7 +329,7 @@ async def test_a_folder_of_ten_thousand(path: Path) -> None:
         assert await names(store) == {}
 
 
-# --- how it is read -----------------------------------------------------------------------------------------------------------------
+# --- ways of reading ----------------------------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -466,7 +466,7 @@ async def test_what_a_dead_writer_left_behind_is_hidden_and_removed(path: Path) 
 async def test_a_folder_removed_under_a_writer_is_made_again(path: Path) -> None:
     async with opened(path) as store:
         for _ in range(50):
-            # One removal for each write: how often they meet is left to chance, but a writer is never outrun for good.
+            # One removal per write: collisions are random, but a writer must never lose for good.
             remover = threading.Thread(target=shutil.rmtree, args=(path / "d",), kwargs={"ignore_errors": True})
             remover.start()
             await store.set(Key("d/e/k"), b"x")
@@ -544,7 +544,7 @@ def test_what_may_not_be_touched(path: Path) -> None:
     if os.geteuid() == 0:
         os.chown(path, 65534, 65534)
         os.chown(path.parent, 65534, 65534)
-    # The working folder is entered before rights are given up: the folders of pytest are root's alone.
+    # The working folder is entered before rights are dropped: only root can enter pytest's folders.
     ran = subprocess.run(
         [sys.executable, "-c", _AS_AN_ORDINARY_USER, path.parent], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
     )
@@ -796,7 +796,7 @@ async def test_the_hostile_case_of_links() -> None:
 
 @trio_test
 async def test_fsync_of_a_folder_makes_its_names_durable(tmp_path: Path) -> None:
-    """A rename and then fsync of the folder is how careful programs replace a file."""
+    """Careful programs replace a file by a rename and then fsync of the folder."""
     store = FolderStore(str(tmp_path))
     await store.set(Key("a/b"), b"1")
     synced: list[str] = []
@@ -819,7 +819,7 @@ async def test_what_is_at_hand_is_answered_at_once_and_the_rest_is_not_begun(pat
         assert stat is not None
         assert stat.size == 3
         assert store.stat_now(Key("missing")) is None
-        with suppress(WouldWait):  # where the file system does not say what is cached
+        with suppress(WouldWait):  # where the file system does not report cached pages
             ranges = [(Key("small"), ByteRange(1, 1)), (Key("missing"), WHOLE)]
             assert store.get_partial_values_now(ranges) == [b"b", None]
         with pytest.raises(WouldWait):

@@ -1,4 +1,4 @@
-"""What a folder store tells of changes that others make in its folder, and that it keeps quiet about its own."""
+"""Notifications of a folder store about changes by others in its folder, and none about its own changes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from zarrfs.transformers.observed import ObservedStore
 
 ROOT = Path(__file__).parents[3]
 EVERYTHING = ("", "unknown")
-# Each file is three events at least.
+# Each file causes three events at least.
 MORE_THAN_THE_QUEUE_HOLDS = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text()) // 3 + 100
 _END = "the end"
 
 
 class Told:
-    """What was told since it was last asked, as (place, kind)."""
+    """The notifications since the last request, as (target, kind)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class Told:
         self._news.set()
 
     async def until(self, wanted: Callable[[list[tuple[str, str]]], bool]) -> list[tuple[str, str]]:
-        """Everything told, once ``wanted`` of it is so."""
+        """Wait until ``wanted`` is true of all notifications; return and clear them."""
         with trio.fail_after(30):
             while not wanted(told := [(str(change.target), change.kind) for change in self._changes]):
                 self._news = trio.Event()
@@ -59,7 +59,7 @@ class Told:
         return told
 
     async def now(self) -> dict[str, str]:
-        """Everything told of what was done so far. Events come in order: the last one is known."""
+        """Return all notifications of changes so far. Events come in order: after the last one, all are there."""
         self._ends += 1
         end = f"{_END} {self._ends}"
         (self._path / end).touch()
@@ -141,7 +141,7 @@ async def test_folders_that_come_and_go(path: Path, tmp_path: Path) -> None:
 
 @trio_test
 async def test_nothing_is_missed_in_folders_made_quickly(path: Path) -> None:
-    """What is made in a new folder before it can be watched is found there."""
+    """Entries created in a new folder before it can be watched are found by listing it."""
     async with watched(path) as (_, told):
         for number in range(50):
             _make_quickly(path / f"d{number}")
@@ -278,10 +278,10 @@ async def test_links_lead_nowhere(path: Path, tmp_path: Path) -> None:
 @trio_test
 async def test_a_burst_that_overflows_the_kernels_queue(path: Path) -> None:
     async with watched(path) as (_, told):
-        # While this loop runs nobody reads the queue.
+        # While this loop runs, the queue is not read.
         for number in range(MORE_THAN_THE_QUEUE_HOLDS):
             (path / "a/b" / str(number)).write_bytes(b"x")
-        # Once at once, and once more when there are new watches.
+        # Once at once, and once more with the new watches.
         await told.until(lambda all_told: all_told.count(EVERYTHING) == 2)
         (path / "a/b/7").write_bytes(b"later")
         assert await told.now() == {"a/b/7": "set"}
@@ -400,7 +400,7 @@ async def test_changes_behind_are_in_the_stream_of_changes(path: Path) -> None:
 @pytest.mark.parametrize("seed", range(5))
 @trio_test
 async def test_whoever_follows_what_is_told_knows_the_folder(path: Path, seed: int) -> None:
-    """A copy that is only changed where something is told ends up equal to the folder, whatever is done to it."""
+    """A copy updated only where notifications arrive becomes equal to the folder, after any changes."""
     chance = random.Random(seed)
     copy: dict[str, bytes] = {}
 
