@@ -1,4 +1,4 @@
-"""Chunks of an array that come encoded already, and several that are encoded at once."""
+"""Chunks of an array that are encoded already, and several that are encoded at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_an_encoded_chunk_is_stored_byte_for_byte_when_it_decodes() -> Non
     await fill(store, SMALL)
     r = reading(store)
     array = (await r.array("z")).array
-    # No level that zarrfs would have chosen: it is not encoded again.
+    # Not the level that zarrfs would choose: the chunk is not encoded again.
     encoded = zlib.compress(np.arange(6, dtype="<i4").tobytes(), 9)
     await array.write_encoded((0, 1), memoryview(bytearray(encoded)))
     assert await store.get(Key("z/0.1")) == encoded
@@ -60,7 +60,7 @@ SHORT = (2,) * 26
 @pytest.mark.parametrize("how", ["whole", "in a slab"])
 @trio_test
 async def test_a_large_chunk_is_copied_no_further_when_its_reader_gives_up(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The looks at whether somebody still waits are those of the pieces: none comes after the one that finds nobody."""
+    """Each piece begins with a check for waiting readers: after the check that finds none, no piece is copied."""
     store = MemoryStore()
     values = {
         "a/.zarray": array_document(SHORT, SHORT, "|u1", order="F"),

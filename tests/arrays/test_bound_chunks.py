@@ -1,4 +1,4 @@
-"""A node that is held stays; one that is moved while it is read is read where it is; what is missing was asked for twice."""
+"""A held node stays; a node moved during a read is read at its new path; missing chunks are requested twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def autojump_clock() -> MockClock:
 
 
 class Live:
-    """A node, and how often the store was asked for it."""
+    """A node, and the number of times that it was confirmed in the store."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -68,7 +68,7 @@ async def test_hits_cost_nothing_and_what_is_missing_is_asked_for_once_a_batch()
     assert await chunks.get_several([(0,)]) == [b"old"] and live.asked == 0
     assert await chunks.get_several([(0,), (1,), (2,)]) == [b"old", None, None] and live.asked == 1
     assert await chunks.stat((3,)) is None and live.asked == 2
-    # It was found out anew: what was missing is looked for again.
+    # The node was read anew, so the missing chunk is requested again.
     live.as_known = False
     assert await chunks.get((5,)) is None and live.asked == 4
 
@@ -201,7 +201,7 @@ async def test_what_goes_on_after_its_deadline_keeps_everybody_from_the_node() -
 
 @trio_test
 async def test_a_queued_shard_is_stored_where_its_array_is(autojump_clock: MockClock) -> None:
-    """And neither the timer, nor who puts more, nor who moves the array waits for the other for ever."""
+    """Neither the timer, nor a writer of more chunks, nor a move of the array waits forever for another."""
     store = WaitingStore(MemoryStore(), "set")
     live = Live()
     async with trio.open_nursery() as nursery:

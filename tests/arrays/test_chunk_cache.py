@@ -15,7 +15,7 @@ KEY = (1, (0, 0))
 
 
 class Source:
-    """Chunks of 1000 bytes; each reading waits for the gate, and gives its own number."""
+    """Chunks of 1000 bytes; each read waits for the gate, and returns its own number."""
 
     def __init__(self, *, waits: bool = False) -> None:
         self.reads = 0
@@ -94,7 +94,7 @@ async def test_what_is_larger_than_the_cache_is_not_kept() -> None:
 
 @trio_test
 async def test_discard_while_a_chunk_is_read_keeps_the_old_one_out() -> None:
-    """A reader that came after the change must not get what was read before it."""
+    """A reader after the change must not get data read before it."""
     cache, source, results = ChunkCache(1 << 20), Source(waits=True), list[int]()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(got, cache, source, results)

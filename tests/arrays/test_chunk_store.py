@@ -1,4 +1,4 @@
-"""Chunks by coordinates, over a store at which others are at work: changed in part, replaced while they are read, and never mixed up."""
+"""Chunks by coordinates, over a store that others change: changed in part, replaced while they are read, and never mixed up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FULL = {(number,): b"%d" % number for number in range(8)}
 
 
 class Append(Merge):
-    """A change of a chunk: more bytes at its end. Without any it stays as it is."""
+    """A change of a chunk: more bytes at its end. With no bytes it stays the same."""
 
     limit = 100
     is_slow = False
@@ -57,7 +57,7 @@ class Append(Merge):
 
 
 class Restless(ForwardingStore):
-    """Somebody else stores each shard again, as it is, just before a part of it is read, or it is replaced; so many ``times``."""
+    """Another program rewrites each shard unchanged just before a part of it is read, or before it is replaced, ``times`` times."""
 
     times = 0
 
@@ -76,7 +76,7 @@ class Restless(ForwardingStore):
 
 
 class Overtaken(Restless):
-    """Reading is left alone: it is what is set over a generation that comes too late."""
+    """Reads are not disturbed: only conditional sets over an old generation."""
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -95,7 +95,7 @@ async def filled(array: Any = ARRAY) -> MemoryStore:
 
 
 async def spoilt(array: Any = ARRAY) -> MemoryStore:
-    """The first shard has a bit that was turned over, in its index or under its checksum."""
+    """Return a store whose first shard has a flipped bit, in its index or under its checksum."""
     store = await filled(array)
     value = bytearray(await store.get(Key("a/c/0")) or b"")
     value[-20] ^= 1
@@ -104,7 +104,7 @@ async def spoilt(array: Any = ARRAY) -> MemoryStore:
 
 
 async def all_of(store: Store, array: Any = ARRAY) -> dict[Any, bytes]:
-    """What somebody else finds."""
+    """Return the chunks that another reader finds."""
     chunks, _ = opened(store, array)
     return {coords: bytes(await chunks.get(coords) or b"?") async for coords, _, _ in chunks.list()}
 
@@ -121,7 +121,7 @@ async def test_changes_of_chunks_of_a_shard_are_made_in_what_is_stored_and_store
     assert await all_of(store) == {
         coords: value for coords, value in {**FULL, (0,): b"0+", (1,): b"whole"}.items() if coords != (2,)
     }
-    # Where all stay what they are, nothing is stored.
+    # If all chunks stay the same, nothing is stored.
     assert sets(store) == 1 and await store.stat(Key("a/c/1")) == before
 
 
@@ -140,7 +140,7 @@ async def test_a_change_of_a_chunk_that_cannot_be_read_is_refused_and_loses_noth
 
 
 def plain(store: Store) -> StoredChunks:
-    """Chunks of which each has a key of its own."""
+    """Return chunks with one key each."""
     return StoredChunks(store, FixedPrefix(Prefix("a/")), chunk_key.default("/"), (8,))
 
 
@@ -172,7 +172,7 @@ async def test_a_chunk_that_is_replaced_each_time_is_not_changed_and_is_named(mo
 
 
 class Unconditional(ForwardingStore):
-    """It cannot set a value over a generation alone."""
+    """A store without conditional writes."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -277,7 +277,7 @@ async def test_a_chunk_of_a_shard_that_is_not_the_expected_one_is_not_replaced()
 
 @asynccontextmanager
 async def paged(monkeypatch: pytest.MonkeyPatch, array: Any = ARRAY) -> AsyncIterator[tuple[Restless, ChunkStore]]:
-    """Every index is too large to be held, and has two pairs to a page."""
+    """Yield a store in which every index is too large to be held, with two pairs to a page."""
     store = Restless(await filled(array))
     with monkeypatch.context() as patched:
         patched.setattr(shard_index_reader, "HELD_NBYTES", 0)

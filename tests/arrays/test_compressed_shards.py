@@ -1,4 +1,4 @@
-"""Shards that were encoded as a whole: decoded once for many, refused by their keys where they cannot be, and stored as they were."""
+"""Shards encoded as a whole: decoded once for many readers, refused with their keys if invalid, and stored in the same form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zarrfs.transformers.observed import ObservedStore
 
 
 def layer(store: Store) -> ChunkStore:
-    """The shards of `COMPRESSED` as they were before they were encoded."""
+    """Return the decoded shards of `COMPRESSED`."""
     (level,) = levels(opened(store, COMPRESSED)[0])
     assert level.below is not None
     return level.below
@@ -72,14 +72,14 @@ async def test_an_encoded_shard_is_not_read_by_each_who_asks_and_again_when_othe
             nursery.start_soon(shards.get, (0,))
         await wait_all_tasks_blocked()
         waiting.let_go()
-    # By those who had a turn when nobody had it yet.
+    # Only those readers that were admitted before the first result read it.
     assert reads(store) == turns._AT_ONCE < 5
     assert [await shards.get((number,), ByteRange(0, 1)) for number in (0, 1, 0)] == [b"0", b"4", b"0"]
     assert reads(store) == turns._AT_ONCE + 2
 
 
 class Gone(ForwardingStore):
-    """Shards that somebody erases after they were asked for."""
+    """A store whose shards are erased before they are read."""
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         return None

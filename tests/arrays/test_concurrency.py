@@ -1,4 +1,4 @@
-"""Many items: all are looked at, in order, a few at once; however many names there are, they come sorted."""
+"""Many items: all are processed, in order, a few at once; any number of names is sorted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_names_are_sorted_however_many_they_are(names: list[str], monkeypa
 @pytest.mark.parametrize("slow", ["no", "waits", "works"])
 @trio_test
 async def test_what_is_found_comes_in_order_however_long_it_takes(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A moment is so short, or so long, that every part is one."""
+    """The limits are so short, or so long, that every part exceeds them or none does."""
     monkeypatch.setattr(concurrency, "_MOMENT_S", -1 if slow == "waits" else 1000)
     monkeypatch.setattr(concurrency, "_LONG_S", -1 if slow == "works" else 1000)
     now = most = 0

@@ -1,4 +1,4 @@
-"""What was written to chunks of a shard waits, is seen, and reaches the store: when, and in how many operations."""
+"""Written chunks of shards are queued, visible, and stored: the time, and the number of operations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def autojump_clock() -> MockClock:
 
 @dataclass
 class Mount:
-    """A store with chunks that wait."""
+    """A store with queued chunks."""
 
     queue: ShardQueue
     chunks: ChunkStore
@@ -71,7 +71,7 @@ async def mounted(
 
 
 async def stored(store: Store, array: ArrayNode = ARRAY) -> dict[int, bytes]:
-    """The chunks that anybody else finds in the store."""
+    """Return the chunks that any other reader finds in the store."""
     chunks, _ = opened(store, array)
     return {coords[0]: bytes(await chunks.get(coords) or b"?") async for coords, _, _ in chunks.list()}
 
@@ -125,7 +125,7 @@ async def test_a_shard_is_stored_when_its_last_chunk_within_the_array_comes() ->
             await mount.chunks.update({(i,): b"%d" % i})
         assert sets(store) == 1
         await mount.chunks.update({(3,): b"3"})
-        # Neither was read: none of their chunks stayed.
+        # No shard was read: none of their old chunks remained.
         assert (sets(store), reads(store)) == (2, 0)
         assert await stored(store, array) == {i: b"%d" % i for i in range(6)}
 
@@ -174,7 +174,7 @@ async def test_a_failed_publish_keeps_what_waits_tells_and_tries_again(autojump_
 
 @trio_test
 async def test_who_learns_of_a_failure_has_written_nothing() -> None:
-    """The chunk that completes the shard is refused with it; what others were told is written goes on waiting."""
+    """The chunk that completes the shard is refused with it; chunks acknowledged before stay queued."""
     store = FailingStore(MemoryStore(), {})
     async with mounted(store) as mount:
         await mount.chunks.update({(0,): b"a", (1,): b"b", (3,): b"earlier"})
@@ -245,7 +245,7 @@ async def test_a_defect_that_one_shard_meets_costs_no_other() -> None:
         await mount.chunks.update({(0,): b"a", (4,): b"e"})
         assert await mount.queue.end() == ["a/c/0"]
         assert await stored(store) == {4: b"e"}
-        # What cannot be stored then is told, and waits no longer.
+        # A chunk that cannot be stored at the end is reported, and no longer queued.
         assert len(mount.queue) == 0 == mount.queue.nbytes
 
 
@@ -271,7 +271,7 @@ async def test_what_waits_for_what_is_erased_is_dropped() -> None:
 
 
 class Broken(MemoryStore):
-    """One key cannot be set."""
+    """A store with one key that cannot be set."""
 
     async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
         if key.endswith("0"):
@@ -285,7 +285,7 @@ async def test_a_shard_that_cannot_be_stored_delays_no_other(autojump_clock: Moc
     store = Broken()
     async with mounted(store, delay=1) as mount:
         await mount.chunks.update({(0,): b"new"})
-        # It has failed three times, and is tried again twenty seconds later.
+        # It has failed three times; the next attempt follows twenty seconds later.
         await trio.sleep(17)
         assert len(mount.failures) == 3
         await mount.chunks.update({(4,): b"other"})

@@ -1,4 +1,4 @@
-"""Dirty chunks: which elements were written, which units are complete, and the memory that they take."""
+"""Dirty chunks: written elements, complete units, and the memory that they take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ spans = st.tuples(st.integers(0, SIZE - 1), st.integers(1, SIZE)).filter(lambda 
 @unhurried
 @given(data=st.data(), together=st.booleans(), count=st.integers(1, 5), limit=st.sampled_from([0, 1000]))
 def test_what_was_written_is_known_of_each_chunk(data: st.DataObject, together: bool, count: int, limit: int) -> None:
-    """Chunks of one unit, or each of its own, against a set of elements for each."""
+    """Chunks in one unit, or each in its own, compared with a set of elements for each."""
 
     async def main() -> None:
         budget = MemoryBudget(limit)
@@ -69,7 +69,7 @@ def test_what_was_written_is_known_of_each_chunk(data: st.DataObject, together: 
                 assert run.mask(number, first, last).tolist() == [each in model[number] for each in range(first, last)]
         assert set(dirty) == {(number,) for number in set(range(count)) - gone}
         assert dirty.nbytes == (count - len(gone)) * NBYTES
-        # Memory is free again with the last chunk of those that lie together.
+        # Memory is free again with the last chunk of those that share it.
         assert budget.nbytes == (count * NBYTES if len(gone) < count and limit else 0)
         dirty.close()
         assert (dirty.nbytes, budget.nbytes, len(dirty.units)) == (0, 0, 0)
@@ -112,7 +112,7 @@ def one_chunk(form: RunLayout = FORM) -> tuple[DirtyChunks, DirtyRun]:
 @unhurried
 @given(steps=st.lists(st.tuples(st.booleans(), st.integers(0, 2**SIZE - 1)), max_size=8), few=st.integers(0, 2))
 def test_scattered_elements_are_known_one_by_one_however_many_they_are(steps: list[tuple[bool, int]], few: int) -> None:
-    """``few``: from how many spans on there is a mask instead."""
+    """``few``: number of spans from which on a mask is used instead."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(dirty_chunks, "_FEW_SPANS", few)
         dirty, run = one_chunk()

@@ -1,4 +1,4 @@
-"""Many who want the same of a store that does not answer: they wait for one deadline together, and not for one after the other."""
+"""Many requests for the same data of a store that does not answer: they wait for one deadline together, not one after the other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def autojump_clock() -> MockClock:
 
 
 async def seconds_of_each(count: int, act: Callable[[], Awaitable[object]]) -> list[float]:
-    """After how long each of so many that begin together has failed."""
+    """Return the time until failure of each of ``count`` calls that begin together."""
     times: list[float] = []
     began = trio.current_time()
 

@@ -1,7 +1,7 @@
-"""Writers that change elements of one array at the same time, in one mount and in two: nobody takes back what another has changed.
+"""Writers that change elements of one array at the same time, in one mount and in two: no writer reverts another's change.
 
-Every element says who wrote it, and with which of its writes: at the end each is the last one of somebody who wrote it, and what nobody
-wrote is what it was. The store takes its time for each operation, so that anything happens between any two of them.
+Every element identifies its writer and the number of the write: at the end each is the last one of one of its writers, and elements
+without a write are unchanged. Each store operation takes time, so that any two of them can interleave.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SlowStore(InterruptedStore):
         self._delays = delays
         self._asked = 0
         self.fails: set[int] = set()
-        """Which of the sets fail."""
+        """Numbers of the sets that fail."""
         self._sets = 0
 
     async def interrupt(self, operation: str, target: str) -> None:
@@ -67,7 +67,7 @@ class SlowStore(InterruptedStore):
 
 @dataclass(frozen=True)
 class Example:
-    """An array; ``elements`` as they are stored at first, where ``stored`` (else nothing is)."""
+    """An array; ``elements`` are the initial ones, stored if ``stored`` is true (else no chunk is)."""
 
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
@@ -102,7 +102,7 @@ def arrays(draw: st.DrawFn) -> Example:
     chunks = tuple(draw(st.integers(1, 5)) for _ in shape)
     shards = tuple(draw(st.integers(1, 3)) for _ in shape) if shape and draw(st.booleans(), label="sharded") else None
     dtype = draw(st.sampled_from(DTYPES), label="dtype")
-    # A struct, and text of bytes, is in the order of its type.
+    # A struct, or text of bytes, has the byte order of its type.
     endian = "little" if not isinstance(dtype, str) or dtype[0] == "S" else draw(st.sampled_from(["little", "big"]))
     return Example(shape, chunks, dtype, shards, draw(st.sampled_from("CF")), endian, draw(st.booleans(), label="stored"))
 
@@ -144,18 +144,18 @@ async def mounted(store: Store, example: Example, delay: float) -> AsyncIterator
 
 @dataclass
 class World:
-    """What was written to each element, by whom, and last."""
+    """The writes of each element, by writer, and the last ones."""
 
     example: Example
     last: dict[tuple[int, ...], dict[int, bytes]] = field(default_factory=dict)
     count: int = 0
 
     def element(self) -> bytes:
-        """Another one each time."""
+        """Return another element each time."""
         self.count += 1
         size = np.dtype(self.example.dtype).itemsize
         if self.example.dtype == "<f8":
-            # NaN, told apart by its payload.
+            # NaN, distinguished by its payload.
             return (0x7FF8_0000_0000_0000 | self.count).to_bytes(8, "little")
         return (
             (self.count % 255 + 1).to_bytes(1, "little") + (self.count >> 8).to_bytes(size - 1, "little")
@@ -169,13 +169,13 @@ def places(example: Example) -> list[tuple[int, ...]]:
 
 
 async def write(mount: Mount, store: Store, world: World, who: int, how: str, chosen: list[int]) -> None:
-    """One write of some elements, which are published when it returns."""
+    """Write some elements once; they are published on return."""
     example, array = world.example, mount.array
     every = places(example)
     wanted = {every[number % len(every)] for number in chosen}
     itemsize = np.dtype(example.dtype).itemsize
     if how in ("whole", "raw"):
-        # The chunk of the first of them.
+        # The chunk of the first element.
         some = next(iter(wanted))
         coords = tuple(index // length for index, length in zip(some, example.chunks, strict=True))
         wanted = {each for each in every if tuple(i // n for i, n in zip(each, example.chunks, strict=True)) == coords}

@@ -1,4 +1,4 @@
-"""Edge chunks of arrays whose filter decodes an element from the one before it: padding spoils none of the elements inside."""
+"""Edge chunks of arrays whose filter decodes an element from the one before it: padding changes no element inside the array."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Elements = np.ndarray[Any, Any]
 
 SHAPE, CHUNKS = (5, 5, 5), (3, 3, 3)
 EDGE = (0, 0, 1)
-# What differs from the elements inside by more than their type, or the type of differences, holds.
+# Fill values whose difference from the elements inside exceeds their type, or the type of differences.
 SPOILING = [
     ("<f8", "NaN", None),
     ("<f4", 9.969209968386869e36, None),
@@ -59,7 +59,7 @@ async def test_a_fill_value_beyond_the_edge_spoils_no_element(order: str, dtype:
 
 @trio_test
 async def test_beyond_the_edge_is_fill_value_where_that_spoils_nothing() -> None:
-    """Behind the last element inside nothing is left to spoil; whole numbers and their differences are exact, rounded ones too."""
+    """After the last element inside, padding can spoil nothing; whole numbers and their differences are exact, rounded ones too."""
     round_first = {"id": "quantize", "digits": 1, "dtype": "<f8"}
     for dtype, fill_value, filters in (
         ("<i4", 7, [{"id": "delta", "dtype": "<i4"}]),
@@ -81,7 +81,7 @@ async def test_beyond_the_edge_is_fill_value_where_that_spoils_nothing() -> None
 @pytest.mark.parametrize("order", ["C", "F"])
 @trio_test
 async def test_real_elements_lose_what_the_filter_itself_loses_and_no_more(order: Any) -> None:
-    """As they would in a chunk of their own."""
+    """The loss is the same as in a chunk without padding."""
     array = await array_of(order, "<f8", 1e30, None)
     elements = (chunk("<f8") / 7) ** 9
     for coords in np.ndindex(*array.metadata.grid_shape):
@@ -117,7 +117,7 @@ async def test_a_chunk_that_waited_for_its_shard_is_put_into_another_without_los
 
 @trio_test
 async def test_what_others_wrote_beyond_the_edge_of_a_smaller_array_stays_when_a_chunk_waited() -> None:
-    """The array has grown meanwhile: it is no padding."""
+    """The array has grown meanwhile: these elements are not padding."""
     array = await array_of("C", "<f4", -1.0, None)
     theirs = chunk("<f4", 40)
     changed = np.zeros(CHUNKS, bool)

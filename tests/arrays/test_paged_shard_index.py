@@ -1,4 +1,4 @@
-"""Indexes of shards that are read in pages: what is found in one is what is found in one that is held whole."""
+"""Shard indexes read in pages: the results equal those of an index that is held as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from zarrfs.stores.memory import MemoryStore
 
 @pytest.fixture(scope="module")
 def in_pages() -> object:
-    """Called with whether indexes are read in pages from now on, however small they are."""
+    """A function that sets whether indexes are read in pages from now on, however small they are."""
     before = shard_index_reader.HELD_NBYTES
     patch = pytest.MonkeyPatch()
     yield lambda yes: patch.setattr(shard_index_reader, "HELD_NBYTES", -1 if yes else before)
@@ -106,7 +106,7 @@ async def test_what_a_page_says_that_cannot_be_spoils_its_chunk_alone(in_pages) 
 @pytest.mark.parametrize("index_codecs", [(CodecSpec("bytes", {"endian": "little"}),), CHECKED], ids=["plain", "checked"])
 @trio_test
 async def test_holes_as_zarrita_marks_them_where_the_index_is_at_the_start(in_pages, paged, index_codecs) -> None:  # type: ignore[no-untyped-def]
-    """zarrita 0.2.7 adds the length of the index to each offset, whose 64 bits overflow where it says that nothing is there."""
+    """zarrita 0.2.7 adds the length of the index to each offset, whose 64 bits overflow for missing chunks."""
     spec = ShardSpec((4,), index_location="start", index_codecs=index_codecs)
     array, store = node((4,), spec), MemoryStore()
     nbytes = 64 + 4 * (len(index_codecs) - 1)

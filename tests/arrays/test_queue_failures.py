@@ -1,4 +1,4 @@
-"""What waits for its shard when something goes wrong: nothing that somebody was told is stored is lost, and nothing else is kept."""
+"""Queued chunks after failures: no acknowledged chunk is lost, and no other is kept."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_shard_that_cannot_be_stored_leaves_what_waited_before_and_that_
         store.errors["set"] = StoreFull("no room")
         with pytest.raises(StoreFull):
             await m.chunks.update(WHOLE)
-        # Whoever wrote the old one was told that it is written.
+        # The writer of the old chunk got an acknowledgement.
         assert await m.chunks.get_several(list(WHOLE)) == [b"old", None, None, None]
         await trio.sleep(10)
         assert m.failures and await stored(inner) == {}
@@ -67,7 +67,7 @@ async def test_a_shard_that_cannot_be_stored_leaves_what_waited_before_and_that_
 
 
 class Held(InterruptedStore):
-    """A set waits for the gate, and then fails."""
+    """A store in which a set waits for the gate, and then fails."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -131,7 +131,7 @@ async def test_where_nothing_more_can_be_kept_the_oldest_is_stored_and_the_new_o
             await m.chunks.update({(4,): b"67890"})
         assert caught.value.key == "a/c/1" and await m.chunks.get((4,)) is None
         assert await stored(store) == {0: b"12345"} and not m.queue
-        # There is room by that.
+        # This has freed memory.
         await m.chunks.update({(4,): b"67890"})
         assert await m.chunks.get((4,)) == b"67890"
 
@@ -163,7 +163,7 @@ def array_over(store: Store, example: Example = EXAMPLE) -> Array:
 
 
 def setting(array: Array, *values: int | None, sparse: bool = False) -> ElementMerge:
-    """Elements of the first chunk; None: left alone."""
+    """Return a change of elements of the first chunk; None leaves one unchanged."""
     elements = np.array([each or 0 for each in values], "<i2")
     mask = np.array([each is not None for each in values])
     return ElementMerge(array, (0,), elements, lambda: mask, sparse=sparse)

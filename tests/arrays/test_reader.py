@@ -1,4 +1,4 @@
-"""Readers held against NumPy: any array, any reads, any memory; and how often they decode."""
+"""Readers compared with NumPy: any array, any reads, any memory limit; and the number of decoded chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ unhurried = tries(100)
 
 
 async def read_pass(opened: OpenArray, step: int) -> bytes:
-    """The whole array, forwards, ``step`` bytes at a time."""
+    """Return the whole array, read forwards, ``step`` bytes at a time."""
     position = opened.reader.new_position()
     nbytes = opened.array.metadata.nbytes
     parts = []
@@ -140,7 +140,7 @@ def test_requests_out_of_order_within_the_window_decode_each_chunk_once(
     trio.run(main)
 
 
-# --- the case of the issue: one row of chunks is the whole array, and much larger than the memory -----------------------------
+# --- one row of chunks is the whole array, and much larger than the memory ----------------------------------------------------
 
 
 @trio_test
@@ -205,7 +205,7 @@ async def test_a_chunk_that_was_mended_is_read_at_the_next_try() -> None:
 
 @trio_test
 async def test_where_there_is_no_room_for_a_slab_chunks_are_read_one_by_one(expect_logs: object) -> None:
-    """A row of chunks that no disk holds; the missing chunks cost nothing."""
+    """A row of chunks that exceeds any disk; the missing chunks cost nothing."""
     expect_logs("/a: no room for a row of chunks")  # type: ignore[operator]
     example = Example((2, 1 << 50), (2, 1 << 10), "|u1")
     store = MemoryStore()

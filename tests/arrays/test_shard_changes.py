@@ -1,4 +1,4 @@
-"""Changes of chunks that wait are made in those that are stored when their shard is; a large shard lies in a file, and is the same."""
+"""Changes of queued chunks are merged into the stored ones with their shard; a large shard is held in a file, with the same result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARRAY = node((4,), ShardSpec((4,), index_codecs=CHECKED))
 
 
 class Late(Append, Lasting):
-    """A change that is made when its writer is gone."""
+    """A change that is merged after its writer has ended."""
 
     packed = b""
 

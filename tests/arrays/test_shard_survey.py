@@ -1,4 +1,4 @@
-"""The survey of shards, held against what was written: arrays of any nesting, axes and index, with chunks that are missing."""
+"""The survey of shards, compared with the written chunks: arrays of any nesting, axes and index, with missing chunks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LITTLE = CodecSpec("bytes", {"endian": "little"})
 
 
 def node(grid_shape: tuple[int, ...], *specs: ShardSpec) -> ArrayNode:
-    """An array of single bytes."""
+    """Return an array of single bytes."""
     metadata = ArrayMetadata(
         shape=grid_shape,
         data_type=data_type.from_name("uint8"),

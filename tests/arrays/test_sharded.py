@@ -1,4 +1,4 @@
-"""Chunks in shards: read, written and counted, over a store that counts, against a plain dict."""
+"""Chunks in shards: read, written and counted, over a store that counts operations, compared with a plain dict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BIG = (CodecSpec("bytes", {"endian": "big"}),)
 
 
 def node(grid_shape: tuple[int, ...], *specs: ShardSpec) -> ArrayNode:
-    """An array of bytes, four to a chunk along each dimension, of so many chunks."""
+    """Return an array of bytes, four to a chunk along each dimension, of so many chunks."""
     metadata = ArrayMetadata(
         shape=tuple(4 * extent for extent in grid_shape),
         data_type=data_type.from_name("uint8"),
@@ -48,13 +48,13 @@ def node(grid_shape: tuple[int, ...], *specs: ShardSpec) -> ArrayNode:
 
 
 def opened(store: Store, array: ArrayNode) -> tuple[ChunkStore, HierarchyCounters]:
-    """Its chunks, none of whose shards are known."""
+    """Return its chunks, with no shard cached."""
     counters = HierarchyCounters()
     return chunks_of(store, array, ShardLayers(counters)), counters
 
 
 def reads(store: ObservedStore) -> int:
-    """Calls that gave bytes of values."""
+    """Return the number of calls that read values."""
     return store.counters.get + store.counters.get_partial_values
 
 
@@ -88,7 +88,7 @@ def test_chunks_are_those_that_were_written(array: ArrayNode, data: st.DataObjec
         grid_shape = array.metadata.grid_shape
         coords = st.tuples(*(st.integers(0, extent - 1) for extent in grid_shape))
         for step in range(data.draw(st.integers(1, 6))):
-            # What is known of shards must never differ from what is stored.
+            # The cache of shards must never differ from the store.
             fresh, _ = opened(store, array)
             if not step or data.draw(st.booleans()):
                 chunks = fresh
@@ -147,7 +147,7 @@ async def test_dirty_chunks_of_one_shard_are_one_set_and_of_a_whole_one_no_read(
     array = node((6,), ShardSpec((4,)))
     store = ObservedStore(MemoryStore())
     chunks, _ = opened(store, array)
-    # Two shards, the second of which hangs over the edge.
+    # Two shards, the second of which extends beyond the edge.
     await chunks.update({(i,): b"%d" % i for i in range(6)})
     assert (sets(store), reads(store)) == (2, 0)
     await chunks.update({(0,): b"new", (2,): b"too"})
@@ -219,7 +219,7 @@ async def test_other_chunks_of_a_shard_are_what_they_were_when_one_is_written() 
     assert await chunks.get_parts((0,), [ByteRange()], before[0].generation) == [b"first"]
     with pytest.raises(GenerationMismatch):
         await chunks.get_parts((1,), [ByteRange()], before[1].generation)
-    # Nothing of this took a look at what was written here.
+    # None of this read an index of the shards written here.
     assert counters.shard_indexes_read == 0
 
 
@@ -251,10 +251,10 @@ HOLE = (EMPTY, EMPTY)
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        # Gaps, another order than that of the index, bytes that nobody uses, chunks that share their bytes, a chunk of no bytes.
+        # Gaps, another order than that of the index, unused bytes, chunks that share their bytes, a chunk of no bytes.
         (b"..bb..aa...." + pairs((6, 2), (2, 2), HOLE, (6, 2)), [b"aa", b"bb", None, b"aa"]),
         (b"aa" + pairs((0, 2), (1, 0), HOLE, HOLE), [b"aa", b"", None, None]),
-        # One number alone says that nothing is there.
+        # One marker of the two alone does not mean a missing chunk.
         (b"aa" + pairs((0, 2), (99, EMPTY), (0, EMPTY), (EMPTY, 2)), [b"aa", "bad", "bad", "bad"]),
         # Into the index, beyond the end, and so far that the sum would overflow.
         (b"aa" + pairs((0, 2), (1, 2), (70, 1), (2**64 - 2, 4)), [b"aa", "bad", "bad", "bad"]),
@@ -282,7 +282,7 @@ async def test_what_an_index_may_say_and_what_it_may_not(value: bytes, expected:
                 await chunks.stat((number,))
     if "bad" not in expected:
         return
-    # Writing one chunk would lose those that cannot be read; writing all of them loses nothing.
+    # Writing one chunk would lose the unreadable ones; writing all of them loses nothing.
     with pytest.raises(ShardIndexInvalid):
         await chunks.update({(3,): b"new"} if expected[3] != "bad" else {(0,): b"new"})
     assert await store.get(Key("a/c/0")) == value

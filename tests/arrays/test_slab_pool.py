@@ -1,4 +1,4 @@
-"""The pool of slabs: memory is used again, bounded, and never taken from whoever uses it."""
+"""The pool of slabs: memory is reused, bounded, and never taken from a slab in use."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_memory_that_is_wanted_elsewhere_is_what_nobody_would_miss(tmp_pat
     passed, idle, pinned, last = [await added(pool, index, 16 * KIB) for index in range(4)]
     pinned.pins = 1
     pool.passed(passed)
-    # What was given up already goes first, then the least recently used.
+    # Slabs that were given up are evicted first, then the least recently used.
     for taken, there in (
         (8 * KIB, [False, True, True, True]),
         (24 * KIB, [False, False, True, True]),
@@ -72,7 +72,7 @@ async def test_memory_that_is_wanted_elsewhere_is_what_nobody_would_miss(tmp_pat
         assert budget.take(taken)
         assert [pool.get((1, index)) is not None for index in range(4)] == there
     assert pool.nbytes == 16 * KIB and idle.stale and last.stale
-    # Who asks for more than that gets none of it, and a slab that finds no memory lies in a file.
+    # A request for more memory fails, and a slab without memory is held in a file.
     assert not budget.take(1)
     assert pool.get((1, 2)) is pinned and (await added(pool, 5, 16 * KIB)).spilled
     assert budget.nbytes == 64 * KIB
@@ -181,7 +181,7 @@ async def test_discard_names_an_array_or_one_slab() -> None:
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """The pool's account is what its slabs and its free buffers take, and stays within the limit."""
+    """The pool's account equals the memory of its slabs and its free buffers, and stays within the limit."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Readers and writers of arrays of unequal chunks, held against NumPy."""
+"""Readers and writers of arrays of unequal chunks, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_one_pass_decodes_each_chunk_once(example: UnequalExample, step: int, li
 @tries(150)
 @given(example=unequal_examples(), budget=st.sampled_from([0, 64, 1 << 20]), fortran=st.booleans(), data=st.data())
 def test_any_writes_are_stored(example: UnequalExample, budget: int, fortran: bool, data: st.DataObject) -> None:
-    """Overlapping writes at any byte, read back while they are dirty, then stored; a new array, too, in the order of its file."""
+    """Overlapping writes at any byte, read while they are dirty, then stored; also of a new array, in the order of its file."""
     size = 4 * math.prod(example.shape)
     is_new = data.draw(st.booleans())
     writes = data.draw(st.lists(st.tuples(st.integers(0, max(0, size - 1)), st.binary(min_size=1, max_size=120)), max_size=8))
