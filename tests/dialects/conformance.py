@@ -1,7 +1,7 @@
-"""What holds of every dialect; run over all that are registered by ``test_conformance.py``.
+"""Requirements on every dialect; ``test_conformance.py`` runs them over all registered dialects.
 
-A node is drawn without regard to the dialect; what the dialect cannot say it must refuse with `NotRepresentable`, and what it says it
-must read back. Junk in place of documents may raise `MetadataError` and nothing else.
+A node is drawn without regard to the dialect. The dialect must refuse what it cannot represent with `NotRepresentable`, and must read
+back what it writes. Junk in place of documents may raise `MetadataError` and nothing else.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ JUNK = st.binary(max_size=30) | VALUES.map(lambda value: json.dumps(value).encod
 
 @st.composite
 def array_metadata(draw: st.DrawFn) -> ArrayMetadata:
-    """Any array that has a regular grid and simple codecs."""
+    """Return any array that has a regular grid and simple codecs."""
     shape = draw(shapes())
-    # Older layouts have no other types than these.
+    # Older layouts have only these types.
     data_type = draw(st.sampled_from(CORE).map(from_name) | data_types())
     chunks = tuple(draw(st.integers(1, 5)) for _ in shape)
     codecs = [bytes_codec(data_type, draw(st.sampled_from(["little", "big"])))]
@@ -70,7 +70,7 @@ def array_metadata(draw: st.DrawFn) -> ArrayMetadata:
 
 
 def for_dialect(dialect: Dialect, drawn: ArrayMetadata) -> ArrayMetadata:
-    """``drawn`` with what the dialect brings itself: its grid, and one of its data types where these are few."""
+    """Return ``drawn`` on the dialect's own grid, and with one of its data types where these are few."""
     metadata = replace(drawn, chunk_grid=dialect.chunk_grid(drawn.chunk_grid.largest, drawn.shape))
     if dialect.data_types is None or drawn.data_type.name in dialect.data_types:
         return metadata
@@ -79,19 +79,19 @@ def for_dialect(dialect: Dialect, drawn: ArrayMetadata) -> ArrayMetadata:
 
 
 def bytes_codec(data_type: DataType, endian: str) -> CodecSpec:
-    """`bytes`, with a byte order for the types that have one."""
+    """Return `bytes`, with a byte order for the types that have one."""
     return CodecSpec("bytes", {"endian": endian} if data_type.dtype.newbyteorder() != data_type.dtype else {})
 
 
 def said(layout: Layout, node: ArrayNode) -> dict[Key, bytes]:
-    """The documents of ``node``, with the first key encoding, compressor and order of dimensions that the dialect has words for. Of a
-    dialect that is only read there are none, and the test is at its end."""
+    """Return the documents of ``node``, with the first key encoding, compressor and order of dimensions that the dialect can represent.
+    Skips the test for a read-only dialect."""
     drawn, dialect = node.metadata, layout.dialect
     if not dialect.writable:
         pytest.skip("documents of this dialect are only read")
     on_array = tuple(spec for spec in drawn.codecs if spec.name in ("transpose", "bytes"))
     if any(issubclass(lookup.class_of(spec), ArrayBytesCodec) for spec in dialect.new_codecs):
-        # They make bytes of elements themselves.
+        # These convert elements to bytes themselves.
         on_array = on_array[:-1]
     chains = [drawn.codecs, (*on_array, *dialect.new_codecs), (*on_array[-1:], *dialect.new_codecs), dialect.new_codecs]
     for codecs, encoding in itertools.product(chains, [drawn.chunk_key_encoding, dialect.chunk_key_encoding, *KEY_ENCODINGS]):
@@ -104,7 +104,7 @@ def said(layout: Layout, node: ArrayNode) -> dict[Key, bytes]:
 
 
 def group_said(layout: Layout, node: GroupNode) -> dict[Key, bytes]:
-    """The documents of a group; where the dialect has no groups, it has to refuse it, and the test is at its end."""
+    """Return the documents of a group. Skips the test, after checking the refusal, for a dialect without groups."""
     if layout.dialect.has_groups:
         return layout.format(node)
     with pytest.raises(NotRepresentable):
@@ -113,7 +113,7 @@ def group_said(layout: Layout, node: GroupNode) -> dict[Key, bytes]:
 
 
 def plain_fill(metadata: ArrayMetadata) -> Any:
-    """A fill value without what is not the same in every dialect: the payload of a NaN, unused bits."""
+    """Return a fill value without parts that differ between dialects: the payload of a NaN, unused bits."""
     fill = metadata.fill_value
     if fill is None:
         return None
@@ -125,13 +125,13 @@ def plain_fill(metadata: ArrayMetadata) -> Any:
 
 
 def parsed(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> Any:
-    """The node at ``path`` as a hierarchy would read it: only the documents that the layout asks for."""
+    """Return the node at ``path`` as a hierarchy would read it: from the documents that the layout requests."""
     keys = layout.document_keys(path)
     return layout.parse(path, {key: documents[key] for key in keys if key in documents})
 
 
 def emptily_consolidated(layout: Layout) -> dict[Key, bytes] | None:
-    """The documents of a root group with a consolidated copy of nothing; None for a dialect that knows no such thing."""
+    """Return the documents of a root group with an empty consolidated copy; None for a dialect without such copies."""
     match layout.dialect.name:
         case "v2":
             group = {layout.prefix.key(".zgroup"): b'{"zarr_format": 2}'}
@@ -147,7 +147,7 @@ def emptily_consolidated(layout: Layout) -> dict[Key, bytes] | None:
 
 
 def copied(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> Any:
-    """The node at ``path`` as the consolidated copy has it; None for none, and for a group that only its members imply."""
+    """Return the node at ``path`` from the consolidated copy; None if it is missing, or a group implied by its members."""
     keys = layout.dialect.root_keys(layout.prefix)
     root = {key: value for key, value in documents.items() if key in keys}
     keys = (*keys, *layout.dialect.further_keys(layout.prefix, root))
@@ -270,7 +270,7 @@ class DialectConformance:
         attributes: dict[str, Any],
         changed: dict[str, Any],
     ) -> None:
-        """A copy that is empty at first gets the nodes one by one, and tells of each what its own documents tell; then it loses them."""
+        """An empty copy gets the nodes one by one, and each is the same as in its own documents; then they are removed."""
         metadata = for_dialect(dialect, metadata)
         layout = dialect.create(prefix)
         array, group = path.child("array"), path.child("group")
@@ -429,12 +429,12 @@ class DialectConformance:
 
 
 def at(layout: Layout, path: NodePath, example: Mapping[str, bytes]) -> dict[Key, bytes]:
-    """The documents of an example, as those of the node at ``path``."""
+    """Return the documents of an example, as those of the node at ``path``."""
     return {Prefix(layout.prefix + path.prefix).key(name): value for name, value in example.items()}
 
 
 def spoilt(document: Any) -> st.SearchStrategy[bytes]:
-    """``document`` with one of its values, at any depth, replaced or taken away."""
+    """Return ``document`` with one of its values, at any depth, replaced or removed."""
     places = list(_places(document, ()))
 
     def spoil(place: tuple[Any, ...], value: Any, remove: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""The conformance suite of dialects, over every one that is registered."""
+"""The conformance suite of dialects, over every registered one."""
 
 from __future__ import annotations
 

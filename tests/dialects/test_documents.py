@@ -1,4 +1,4 @@
-"""What `zarrfs.dialects.documents` takes, refuses and leaves alone."""
+"""Documents that `zarrfs.dialects.documents` accepts, refuses and leaves unchanged."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_bare_tokens_are_floats() -> None:
 
 
 def test_a_number_too_large_for_a_float_keeps_its_text() -> None:
-    """It is legal JSON, and no infinity."""
+    """It is legal JSON, and not infinity."""
     data = b'{"a": 1e999, "b": [-1e400, {"c": 1E+310}], "d": Infinity, "e": "Infinity", "f": 1e-999}'
     value = documents.parse_object("k", data)
     assert documents.dump(value) == data.replace(b"1e-999", b"0.0")
@@ -223,9 +223,9 @@ def test_merging_is_patching_many_members_in_one_pass(
     expected = {name: value for name, value in members.items() if name not in gone} | changes
     found = json.loads(changed)
     assert found == ({**document, "inner": expected} if inner else expected)
-    # New members come last, the others stay where they are, and the whole looks as if it had been written at once.
+    # New members come last, the others keep their position, and the whole is formatted as if written at once.
     assert list(found["inner"] if inner else found) == list(expected)
-    # An empty document does not tell how it is indented.
+    # An empty document does not show its indentation.
     if indent is not None and document and expected:
         assert changed == json.dumps(found, indent=indent).encode()
 

@@ -1,4 +1,4 @@
-"""What the drafts of Zarr v3 share."""
+"""Common rules of the drafts of Zarr v3."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Documents in pieces: with every limit set low, all that a piecewise reader does differently happens in documents of a few hundred
-characters, and must give what Python's parser gives of the whole."""
+"""Documents in pieces: with every limit set low, all branches of a piecewise reader occur in documents of a few hundred characters, and
+must give the same result as Python's parser for the whole."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def whole(value: Any) -> Any:
-    """``value`` with what was left unparsed."""
+    """Return ``value`` with its unparsed parts parsed."""
     if isinstance(value, Unparsed):
         return json.loads(value.data)
     if isinstance(value, dict):
@@ -43,7 +43,7 @@ def whole(value: Any) -> Any:
 
 
 def accepts(text: str) -> bool:
-    """Whether Python's parser does, which leaves us two members of one name."""
+    """Return True if Python's parser accepts it, with duplicate members refused."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) != len(pairs):

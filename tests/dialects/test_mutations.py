@@ -1,6 +1,6 @@
-"""Documents that went wrong, some thousands of them: whatever a dialect is asked about one, it raises `MetadataError` or nothing.
+"""Thousands of damaged documents: every request to a dialect about one returns, or raises `MetadataError`.
 
-``tests/support/mutations.py`` makes them of what other software wrote. A seed that fails says which one it was.
+``tests/support/mutations.py`` derives them from documents of other software. A failure names its seed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PATHS = 12
 
 @contextmanager
 def refused_or_done() -> Iterator[None]:
-    """What a dialect may do with a bad document. A library's warnings, some day errors, count as such."""
+    """Permit what a dialect may do with a bad document: return, or raise `MetadataError`. A library's warnings count as errors."""
     with warnings.catch_warnings(), contextlib.suppress(MetadataError):
         warnings.simplefilter("error")
         yield
@@ -63,7 +63,7 @@ def test_each_of_the_documents_that_were_once_fatal() -> None:
 
 
 def ask_all(key: Key, values: dict[Key, bytes]) -> None:
-    """Ask every dialect everything about the nodes whose documents ``key`` may be one of."""
+    """Make every request to every dialect about the nodes whose documents ``key`` may be one of."""
     for dialect in DIALECTS:
         with refused_or_done():
             roots = {each: values[each] for each in dialect.root_keys(Prefix("")) if each in values}
@@ -95,7 +95,7 @@ def ask_layout(layout: Layout, key: Key, values: dict[Key, bytes], *, of_all: bo
 
 
 def ask_node(layout: Layout, node: ArrayNode | GroupNode | UnsupportedNode | None) -> None:
-    """A node that was parsed can be told of, and what cannot be done with it is refused."""
+    """Assert that a parsed node can be serialized, and that impossible edits are refused."""
     if node is None or isinstance(node, UnsupportedNode):
         return
     json.dumps(metadata_values.plain(node.attributes), allow_nan=False)
@@ -116,7 +116,7 @@ def ask_node(layout: Layout, node: ArrayNode | GroupNode | UnsupportedNode | Non
 
 
 def paths_in(values: dict[Key, bytes]) -> list[NodePath]:
-    """Every folder, as the path of a node."""
+    """Return every folder, as the path of a node."""
     found = {ROOT}
     for key in values:
         parts = key.split("/")[:-1]

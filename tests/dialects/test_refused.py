@@ -1,4 +1,4 @@
-"""Documents and nodes that a dialect refuses: each is an error that says what is wrong, in the words of the document."""
+"""Documents and nodes that a dialect refuses: each error states the defect in terms of the document."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_chain_that_v2_has_no_filters_for_is_not_written(specs: tuple[CodecSpe
         object_filters(specs, data_type)
 
 
-# --- dialects of arrays alone ---------------------------------------------------------------------------------------------------------
+# --- dialects without groups ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", [V0, V1], ids=["v0", "v1"])

@@ -1,4 +1,4 @@
-"""The layout before Zarr 1.0: what its text says, what zarr 0.3 and 0.4 wrote, and what nobody should have."""
+"""The layout before Zarr 1.0: the rules of its text, data of zarr 0.3 and 0.4, and invalid data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EVERY = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 
 
 def zmeta(**members: Any) -> bytes:
-    """A ``__zmeta__`` like `PLAIN`, but with these members; `...` leaves one out."""
+    """Return a ``__zmeta__`` like `PLAIN`, but with these members; `...` leaves one out."""
     return json.dumps({name: value for name, value in {**PLAIN, **members}.items() if value is not ...}).encode()
 
 
@@ -94,7 +94,7 @@ def test_the_document_of_the_text() -> None:
 def test_documents_are_written_as_in_the_text() -> None:
     node = parse(EXAMPLE.encode(), __zattr__=ATTRIBUTES.encode())
     assert LAYOUT.format(node) == {ZATTR: ATTRIBUTES.encode(), ZMETA: EXAMPLE.encode()}
-    # What makes the array appear comes last.
+    # The document that makes the array visible comes last.
     assert list(LAYOUT.format(node)) == [ZATTR, ZMETA]
 
 
@@ -174,7 +174,7 @@ def test_a_list_of_fields_is_a_data_type() -> None:
     ],
 )
 def test_fill_values_are_bare_scalars(dtype: str, text: str, element: Any) -> None:
-    """As zarr 0.4 wrote them, for which NumPy's ndarray.fill says what they mean."""
+    """As zarr 0.4 wrote them; their meaning is that of NumPy's ndarray.fill."""
     data = zmeta(dtype=dtype, fill_value="?").replace(b'"?"', text.encode())
     metadata = parse(data).metadata
     assert metadata.fill_value == np.array(element).astype(np.dtype(dtype).newbyteorder("<")).tobytes()
@@ -266,7 +266,7 @@ def test_an_edit_leaves_every_other_byte() -> None:
     edited = LAYOUT.amend(A, documents, Edit(attributes={"b": 1e2, "a": [1, 2], "c": "B", "d": None}))
     assert edited == {ZATTR: b'{"b" :1e2,\n "a": [1,  2],"c":"B", "d": null}'}
     assert LAYOUT.amend(A, documents, Edit(attributes={"a": [1, 2]})) == {ZATTR: b'{\n "a": [1,  2]}'}
-    # Equal numbers may be different ones.
+    # Numbers that compare equal may differ as JSON.
     assert LAYOUT.amend(A, documents, Edit(attributes={"b": 100, "a": [1, 2], "c": "A"}))[ZATTR].startswith(b'{"b" :100,')
     (key,), (value,) = zip(*LAYOUT.amend(A, documents, Edit(shape=(99, 7))).items(), strict=True)
     assert key == ZMETA and value == documents[ZMETA].replace(b"[10, 7]", b"[99, 7]")
@@ -316,7 +316,7 @@ def test_what_zarr_0_4_wrote_is_written_the_same_again(case: Case) -> None:
 
 
 class Canary:
-    """A pickle that would make a folder."""
+    """A pickle that would create a folder."""
 
     def __reduce__(self) -> Any:
         import os

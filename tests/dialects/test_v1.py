@@ -1,4 +1,4 @@
-"""Zarr v1: each rule of its text, what zarr 1.0 and 1.1 wrote, and what nobody should have."""
+"""Zarr v1: each rule of its text, data of zarr 1.0 and 1.1, and invalid data."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ EVERY = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 
 
 def meta(**members: Any) -> bytes:
-    """A ``meta`` like `PLAIN`, but with these members; `...` leaves one out."""
+    """Return a ``meta`` like `PLAIN`, but with these members; `...` leaves one out."""
     return json.dumps({name: value for name, value in {**PLAIN, **members}.items() if value is not ...}).encode()
 
 
@@ -114,7 +114,7 @@ def test_the_document_of_the_text() -> None:
 def test_documents_are_written_as_in_the_text() -> None:
     """Example: "Initialize the store", "Modify the array attributes"."""
     node = parse(EXAMPLE.encode(), attrs=ATTRIBUTES.encode())
-    # What makes the array appear comes last.
+    # The document that makes the array visible comes last.
     assert list(LAYOUT.format(node).items()) == [(ATTRS, ATTRIBUTES.encode()), (META, EXAMPLE.encode())]
 
 
@@ -233,7 +233,7 @@ BYTES = CodecSpec("bytes", {"endian": "little"})
     ],
 )
 def test_compression_with_options_of_every_kind(name: Any, options: Any, codec: CodecSpec | None, again: Any) -> None:
-    """Metadata, compression_opts: "An integer, string or dictionary"; null where zarr 1.1 fills in what it takes then."""
+    """Metadata, compression_opts: "An integer, string or dictionary"; null where zarr 1.1 fills in its default."""
     metadata = array(compression=name, compression_opts=options)
     assert metadata.codecs == (BYTES, *((codec,) if codec else ()))
     document = written(metadata)
@@ -266,7 +266,7 @@ def test_what_it_has_no_words_for() -> None:
         (BYTES, CodecSpec("numcodecs.lzma", {"format": 1, "check": -1, "preset": None, "filters": None})),
         (BYTES, CodecSpec("blosc", dict(blosc.configuration) | {"blocksize": 512})),
         (BYTES, CodecSpec("no.such.codec")),
-        # In this order not everybody would read them alike.
+        # In this order, programs would read them differently.
         (transpose, BYTES),
         (transpose, BYTES, CodecSpec("numcodecs.zlib", {"level": 1})),
     ):
@@ -306,7 +306,7 @@ def test_with_others_F_is_what_software_wrote_or_what_the_text_says(name: str, o
     assert "v1.order=text" in node.quirks[0] and "in F order, as specified" in as_text.quirks[0]
     assert (node.warnings, as_text.warnings) == (node.quirks, as_text.quirks)
     assert written(node.metadata)["order"] == "C"
-    # What was not asked for stays as it is written.
+    # Unchanged members keep their spelling.
     edited = LAYOUT.amend(A, {META: data, ATTRS: b"{}"}, Edit(shape=(40, 30)))
     assert json.loads(edited[META]) == json.loads(data) | {"shape": [40, 30]}
 
@@ -397,7 +397,7 @@ def test_what_zarr_1_1_wrote_is_written_the_same_again(case: Case) -> None:
     node = node_of(case, PLUGIN)
     theirs = {Key(key): case.values[key] for key in ("attrs", "meta")}
     if node.quirks:
-        # The order that the chunks have, not the one that was said.
+        # The order that the chunks have, not the one in the document.
         theirs[Key("meta")] = theirs[Key("meta")].replace(b'"F"', b'"C"')
     assert {key: value.rstrip() for key, value in LAYOUT.format(node).items()} == {k: v.rstrip() for k, v in theirs.items()}
 
@@ -411,7 +411,7 @@ def test_attrs_must_be_present_even_when_it_is_empty() -> None:
     assert LAYOUT.format(node)[ATTRS] == b"{}"
     documents = {META: meta(), ATTRS: b'{"x": 1}'}
     assert json.loads(LAYOUT.amend(A, documents, Edit(attributes={}))[ATTRS]) == {}
-    # Where it is missing, the array is read all the same, says so, and gets it by the next edit.
+    # If it is missing, the array is read all the same, with a remark, and gets it by the next edit.
     node = parse(meta(), attrs=None)
     assert node.attributes == {} and node.quirks == ("attrs is missing",) and not node.warnings
     assert LAYOUT.amend(A, {META: meta()}, Edit(attributes={})) == {ATTRS: b"{}"}
@@ -437,7 +437,7 @@ def test_an_edit_leaves_every_other_byte() -> None:
         LAYOUT.amend(A, documents, Edit(shape=(99, 30, 1)))
 
 
-# --- what is an array -------------------------------------------------------------------------------------------------------------
+# --- detection of arrays ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_a_file_called_meta_is_no_array_unless_it_looks_like_one(data: bytes) ->
     assert PLUGIN.open(Prefix("a/"), {META: data}) is None
     with pytest.raises(MetadataError):
         LAYOUT.amend(A, {META: data}, Edit(attributes={"a": 1}))
-    # With attributes beside it, it is a bad one.
+    # With attributes beside it, it is a bad array.
     with pytest.raises(MetadataError):
         LAYOUT.parse(A, {META: data, ATTRS: b"{}"})
 

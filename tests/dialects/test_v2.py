@@ -1,4 +1,4 @@
-"""Zarr v2: each rule of its text, what real software wrote, and what nobody should have."""
+"""Zarr v2: each rule of its text, data of real software, and invalid data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def layout(**values: bytes) -> V2Layout:
 
 
 def zarray(**members: Any) -> bytes:
-    """A ``.zarray`` like `PLAIN`, but with these members; `...` leaves one out."""
+    """Return a ``.zarray`` like `PLAIN`, but with these members; `...` leaves one out."""
     return json.dumps({name: value for name, value in {**PLAIN, **members}.items() if value is not ...}).encode()
 
 
@@ -248,7 +248,7 @@ SMALL = "bfloat16 int2 int4 float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz flo
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_types_as_tensorstore_writes_them(name: str, tmp_path: Path) -> None:
-    """They are no types of Zarr v2: nothing else reads them, and no new array gets one."""
+    """They are not types of Zarr v2: nothing else reads them, and no new array gets one."""
     written = tensorstore.open(
         {"driver": "zarr", "kvstore": f"file://{tmp_path}/", "create": True, "metadata": {"compressor": None}},
         dtype=getattr(tensorstore, name),
@@ -276,7 +276,7 @@ NETCDF = b"""{
 
 
 def test_what_netcdf_c_and_gdal_put_in_stays_byte_for_byte() -> None:
-    """Members of their own, solidi behind reverse ones, fractions of integers."""
+    """Members of their own, solidi after backslashes, fractions of integers."""
     key, attributes = Key("a/.zarray"), Key("a/.zattrs")
     said = b'{"_NCZARR_ATTR":{"types":{"u":"<U1"}},"u":"m\\/s"}'
     documents = {key: NETCDF, attributes: said}
@@ -364,7 +364,7 @@ def test_structured_types_that_are_none(value: Any) -> None:
 
 
 def fill(dtype: Any, value: Any) -> Any:
-    """The fill value as NumPy has it."""
+    """Return the fill value as NumPy has it."""
     metadata = array(dtype=dtype, fill_value=value)
     assert metadata.fill_value is not None
     return np.frombuffer(metadata.fill_value, metadata.data_type.dtype)[0]
@@ -621,7 +621,7 @@ def test_arrays_of_objects_are_read_as_they_were_written(data: st.DataObject) ->
     order = data.draw(st.sampled_from("CF"))
     metadata = array(dtype="|O", fill_value=None, filters=[filter_], order=order, shape=[4, 6], chunks=[2, 3])
     fill = data.draw(st.none() | elements(data_type))
-    # Null is an undefined fill value, and what JSON says for nothing.
+    # Null is an undefined fill value, and also the JSON form of a null element.
     metadata = replace(metadata, fill_value=None if fill == b"null" else fill)
     node = node_of(metadata)
     documents = layout().format(node)
@@ -712,7 +712,7 @@ def test_a_group_below_the_root_has_a_copy_of_its_own() -> None:
     ]
     made |= here.copies_without(array, made)
     assert json.loads(made[Key("g/.zmetadata")])["metadata"] == {".zgroup": {"zarr_format": 2}}
-    # What lies in the group that goes goes with it.
+    # A copy in the group is removed with the group.
     assert here.copies_without(group, made).keys() == {".zmetadata"}
 
 
@@ -1017,7 +1017,7 @@ def test_zarr_python_opens_what_is_written(dtype: Any, order: str) -> None:
     assert dict(opened.attrs) == {"k": 1} and opened.metadata.order == order  # type: ignore[union-attr]
 
 
-# --- what other software wrote ---------------------------------------------------------------------------------------------------
+# --- documents of other software -------------------------------------------------------------------------------------------------
 
 
 def every_array(found: list[Case]) -> list[Any]:
@@ -1044,7 +1044,7 @@ def test_arrays_that_zarr_python_2_wrote(case: Case, expected: dict[str, Any]) -
         return
     node = node_in(case, NodePath(expected["path"]))
     if expected["dtype"] == "object":
-        # What its chunks hold: tests/codecs/test_objects.py.
+        # tests/codecs/test_objects.py tests the content of its chunks.
         assert isinstance(node, ArrayNode) and node.metadata.data_type.is_variable
         return
     assert isinstance(node, ArrayNode)
@@ -1074,7 +1074,7 @@ def test_arrays_that_zarr_python_2_wrote(case: Case, expected: dict[str, Any]) -
 
 @pytest.mark.parametrize(("case", "expected"), every_array(V2_CASES))
 def test_what_zarr_python_2_wrote_is_written_the_same_again(case: Case, expected: dict[str, Any]) -> None:
-    """But for what only a hand put in: members that say nothing, and forms of fill values that zarr-python does not write."""
+    """Except for edits by hand: members without a meaning, and forms of fill values that zarr-python does not write."""
     if expected["dtype"] == "object":
         return
     node = node_in(case, NodePath(expected["path"]))
@@ -1089,7 +1089,7 @@ def test_what_zarr_python_2_wrote_is_written_the_same_again(case: Case, expected
 
 
 def fill_of_manifest(metadata: ArrayMetadata, value: Any) -> bytes | None:
-    """The manifest's fill value, by NumPy alone."""
+    """Return the manifest's fill value, by NumPy alone."""
     dtype = metadata.data_type.dtype
     match value:
         case None:
@@ -1133,7 +1133,7 @@ def test_a_new_shape_changes_one_line_of_a_document_and_of_the_copy() -> None:
         assert sum(line != other for line, other in zip(after, before, strict=True)) == 1
 
 
-# --- what nobody should have written ---------------------------------------------------------------------------------------------
+# --- invalid documents -----------------------------------------------------------------------------------------------------------
 
 
 HOSTILE = [case for case in cases("hostile") if ".zgroup" in case.values]

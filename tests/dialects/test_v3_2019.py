@@ -1,4 +1,4 @@
-"""The protocol draft of 2019: the rules of the text by section, what zarrita wrote, and the documents that are made and changed."""
+"""The protocol draft of 2019: the rules of the text by section, stores of zarrita, and new and edited documents."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def dumped(document: Any) -> bytes:
 
 
 def array(**members: Any) -> ArrayNode:
-    """The array of the example with other ``members``; Ellipsis takes one away."""
+    """Return the array of the example with other ``members``; Ellipsis removes one."""
     document = {name: value for name, value in {**ARRAY, **members}.items() if value is not ...}
     node = LAYOUT.parse(PATH, {KEY: dumped(document)})
     assert isinstance(node, ArrayNode)
@@ -67,13 +67,13 @@ def array(**members: Any) -> ArrayNode:
 
 
 def opened(**members: Any) -> V32019Layout | None:
-    """What an entry point with other ``members`` opens."""
+    """Return the hierarchy of an entry point with other ``members``."""
     document = {name: value for name, value in {**ENTRY, **members}.items() if value is not ...}
     return PLUGIN.open(Prefix(""), {Key("zarr.json"): dumped(document)})
 
 
 def refused(**members: Any) -> str:
-    """Why a hierarchy with such an entry point is not read: the root, and every node."""
+    """Return the reason for which a hierarchy with such an entry point is refused, at the root and at every node."""
     layout = opened(**members)
     assert layout is not None
     with pytest.raises(MetadataError) as checked:
@@ -230,15 +230,15 @@ def test_the_formula_of_the_text_is_read_where_it_can_be_told_apart() -> None:
     assert any("formula" in quirk for quirk in node.quirks)
     assert LAYOUT.node_of_document(other) == PATH
     assert LAYOUT.listing_prefixes(NodePath("/foo")) == ("meta/root/foo/", "meta/foo/")
-    # The form of the example counts where both are there.
+    # The form of the example has precedence if both exist.
     both = LAYOUT.parse(PATH, {KEY: dumped({**ARRAY, "fill_value": 1}), other: dumped(ARRAY)})
     assert isinstance(both, ArrayNode)
     assert both.metadata.fill_value == np.float64(1).tobytes()
-    # What begins with /root could be either, and is the software's.
+    # A key that begins with /root could be either, and is the software's.
     assert LAYOUT.node_of_document(Key("meta/root/x.array")) == "/x"
     assert LAYOUT.document_keys(NodePath("/root/x")) == ("meta/root/root/x.array", "meta/root/root/x.group")
     assert LAYOUT.node_of_document(Key("meta/root.array")) == ROOT
-    # There is no such form of groups.
+    # There is no such form for groups.
     assert LAYOUT.node_of_document(Key("meta/foo.group")) is None
 
 
@@ -380,7 +380,7 @@ def test_fallbacks_can_be_refused() -> None:
     assert isinstance(layout.parse(PATH, {KEY: known}), ArrayNode)
     with pytest.raises(MetadataUnsupported, match="unknown"):
         layout.parse(PATH, {KEY: dumped({**ARRAY, "data_type": {**unknown, "fallback": "<i8"}, "fill_value": 0})})
-    # A hierarchy that is looked at again keeps the choice.
+    # A hierarchy that is opened again keeps the choice.
     assert layout.dialect.open(Prefix(""), {Key("zarr.json"): dumped(ENTRY)}) == layout
     assert PLUGIN.choosing({"fallback": "use"}).fallbacks
 
@@ -545,7 +545,7 @@ def test_attributes_are_an_object_and_the_error_names_their_document(attributes:
     for documents, key in (
         ({KEY: of_array}, KEY),
         ({group: of_group}, group),
-        # The formula's form of an array, beside a group.
+        # An array in the form of the formula, beside a group.
         ({group: dumped({"extensions": [], "attributes": {}}), other: of_array}, other),
     ):
         with pytest.raises(MetadataError, match=f"^{key}: attributes must be an object"):
@@ -581,7 +581,7 @@ def test_siblings_differ_in_more_than_case() -> None:
     assert PLUGIN.names_fold_case
 
 
-# --- documents that are made and changed ----------------------------------------------------------------------------------------
+# --- new and edited documents ---------------------------------------------------------------------------------------------------
 
 KINDS = [from_name(TABLE[identifier]) for identifier in ("bool", "i1", "u1", "<i8", "<u2", "<f2", "<f8")]
 KINDS += [from_name("complex128"), from_numpy(np.dtype("<M8[ns]")), from_numpy(np.dtype("<m8[3D]"))]
@@ -590,7 +590,7 @@ COMPRESSORS = [(), (CodecSpec("gzip", {"level": 5}),), (CodecSpec("gzip", {"leve
 
 @st.composite
 def nodes(draw: st.DrawFn) -> ArrayNode:
-    """Any array that the draft has words for."""
+    """Return any array that the draft can represent."""
     shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
     data_type = draw(st.sampled_from(KINDS))
     order = {"endian": draw(st.sampled_from(["little", "big"]))} if data_type.itemsize > 1 else {}

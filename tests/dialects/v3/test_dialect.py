@@ -1,4 +1,4 @@
-"""The final Zarr v3: the rules of the text by section, what real software writes, and what zarr-python makes of what we write."""
+"""The final Zarr v3: the rules of the text by section, data of real software, and our documents as read by zarr-python."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def parse(document: Any) -> Any:
 
 
 def array(**members: Any) -> ArrayNode:
-    """The array that the example is with other ``members``; Ellipsis takes one away."""
+    """Return the array of the example with other ``members``; Ellipsis removes one."""
     document = {name: value for name, value in {**ARRAY, **members}.items() if value is not ...}
     node = parse(document)
     assert isinstance(node, ArrayNode)
@@ -73,7 +73,7 @@ def node_of(metadata: ArrayMetadata, attributes: dict[str, Any] | None = None) -
 
 
 def plain(**members: Any) -> ArrayMetadata:
-    """Metadata of a small array."""
+    """Return metadata of a small array."""
     return ArrayMetadata(
         **{
             "shape": (4, 6),
@@ -430,7 +430,7 @@ def test_a_prefix_without_a_document_is_no_node_of_its_own() -> None:
     assert LAYOUT.required_groups(NodePath("/a/b")) == ("/", "/a")
 
 
-# --- which documents are ours -----------------------------------------------------------------------------------------------------------
+# --- detection of our documents ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -616,7 +616,7 @@ SMALL = "int2 int4 bfloat16 float8_e3m4 float8_e4m3fn float8_e4m3fnuz float8_e4m
 
 @pytest.mark.parametrize("name", SMALL.split())
 def test_small_types_are_stored_as_tensorstore_stores_them(name: str, tmp_path: Path) -> None:
-    """A byte for each element, however few bits it has, as zarr-extensions has it; the high bits repeat the sign."""
+    """A byte for each element, however few bits it has, as zarr-extensions defines it; the high bits repeat the sign."""
     if not hasattr(tensorstore, name):
         pytest.skip("this tensorstore lacks it")
     where = {"driver": "zarr3", "kvstore": f"file://{tmp_path}/"}
@@ -631,7 +631,7 @@ def test_small_types_are_stored_as_tensorstore_stores_them(name: str, tmp_path: 
     chain = CodecChain.build(node.metadata.codecs, node.metadata.data_type)
     stored = (tmp_path / "c" / "0").read_bytes()
     assert chain.decode(stored, (4,)).tobytes() == given_elements.tobytes()
-    # And back: what is said and stored here, tensorstore reads.
+    # And back: tensorstore reads the document and chunk written here.
     (tmp_path / "zarr.json").write_bytes(LAYOUT.format(node)[ROOT_KEY])
     (tmp_path / "c" / "0").write_bytes(bytes(chain.encode(given_elements[::-1].copy())))
     again = tensorstore.open({**where, "open": True}).result().read().result()
@@ -639,7 +639,7 @@ def test_small_types_are_stored_as_tensorstore_stores_them(name: str, tmp_path: 
 
 
 def test_every_codec_of_numcodecs_that_zarr_python_names_is_known_or_left_out_for_a_reason() -> None:
-    """Of ``numcodecs.zfpy`` and ``numcodecs.pcodec`` the libraries are in no list of ours: a lossy one, and one of another language."""
+    """``numcodecs.zfpy`` and ``numcodecs.pcodec`` need libraries that are not dependencies: a lossy one, and one in another language."""
     from zarr.codecs import numcodecs as theirs
 
     named = {getattr(theirs, each).codec_name for each in theirs.__all__ if not each.startswith("_")}
@@ -668,7 +668,7 @@ def test_stores_of_other_software_mean_what_their_writers_say(case: Case) -> Non
             continue
         if "expected_json" in said:
             node = layout.parse(path, documents)
-            # What its chunks hold: tests/codecs/test_objects.py.
+            # tests/codecs/test_objects.py tests the content of its chunks.
             assert isinstance(node, ArrayNode) and node.metadata.data_type == STRING
             continue
         node = layout.parse(path, documents)
@@ -766,7 +766,7 @@ def test_arrays_of_zarr_python_are_read_and_ours_are_read_by_it(dtype: Any) -> N
 @pytest.mark.filterwarnings("ignore")
 def test_zarr_python_opens_what_is_written(metadata: ArrayMetadata) -> None:
     data_type = metadata.data_type
-    # zarr-python 3.1 knows neither ml_dtypes, nor r<N>, nor the registered name of structured types.
+    # zarr-python 3.1 supports neither ml_dtypes, nor r<N>, nor the registered name of structured types.
     assume(data_type.dtype == data_type.npy_dtype and not re.search(r'"struct"|"r[0-9]+"', json.dumps(data_type.v3_name)))
     (document,) = LAYOUT.format(node_of(metadata, {"a": 1})).values()
     theirs = zarr.open_array(MemoryStore({"zarr.json": Buffer.from_bytes(document)}), mode="r")

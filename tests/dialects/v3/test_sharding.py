@@ -1,4 +1,4 @@
-"""The codec ``sharding_indexed`` in array documents: the rules of its text, and that what is read and written means the same to all."""
+"""The codec ``sharding_indexed`` in array documents: the rules of its text, and agreement with other software on reads and writes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def transposed(*order: int) -> Json:
 
 
 def sharding(*chunk_shape: int, codecs: Any = (LITTLE,), index_codecs: Any = (LITTLE, CRC), **others: Any) -> Json:
-    """The codec; Ellipsis takes a member away."""
+    """Return the codec; Ellipsis removes a member."""
     members = {"chunk_shape": list(chunk_shape), "codecs": codecs, "index_codecs": index_codecs, **others}
     return {"name": "sharding_indexed", "configuration": {name: value for name, value in members.items() if value is not ...}}
 
@@ -247,7 +247,7 @@ def test_a_chain_is_as_long_as_its_parts_together() -> None:
         parsed(*[ROUNDED] * 16, sharding(2, 3, codecs=[*[ROUNDED] * 16, LITTLE]))
 
 
-# --- codecs before and behind ---------------------------------------------------------------------------------------------------------
+# --- codecs before and after ----------------------------------------------------------------------------------------------------------
 
 
 def test_behind_a_transposition_chunks_are_told_in_the_other_order() -> None:
@@ -325,8 +325,8 @@ def divisors(number: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def bundled(draw: st.DrawFn, levels: int = 2, ours: bool = True) -> tuple[list[Json], tuple[int, ...], int]:
-    """Codecs of a document, the chunk shape they are for, and how many levels of shards they make. ``ours``: also codecs that tensorstore
-    does not know, and those behind shards, which it does not take."""
+    """Return codecs of a document, the chunk shape they are for, and the number of shard levels. ``ours``: also codecs, and codecs after
+    shards, that tensorstore does not support."""
     ndim = draw(st.integers(1, 3))
     outer = tuple(draw(st.sampled_from([1, 4, 6, 12])) for _ in range(ndim))
     number = draw(st.integers(0 if ours else 1, levels))
@@ -378,7 +378,7 @@ def test_a_document_comes_back_as_it_was(codecs: list[Json]) -> None:
 
 
 def test_a_transposition_that_the_chain_does_not_begin_with_is_made_and_undone() -> None:
-    """As where an index of transposed dimensions comes from elsewhere than from such a document."""
+    """For an index of transposed dimensions that does not come from such a document."""
     metadata = parsed(transposed(1, 2, 0), sharding(6, 10, 2), shape=(4, 6, 20), chunks=(4, 6, 20))
     plain = ArrayMetadata(
         **{
@@ -398,7 +398,7 @@ def test_a_transposition_that_the_chain_does_not_begin_with_is_made_and_undone()
 
 
 def elements_of(values: Mapping[str, bytes], metadata: ArrayMetadata) -> np.ndarray[Any, Any]:
-    """All elements of an array, read the slow way: each shard as a whole, level by level."""
+    """Return all elements of an array, read the slow way: each shard as a whole, level by level."""
     chunks = metadata.chunk_grid.chunk_shape(())
     chain = CodecChain.build(metadata.codecs, metadata.data_type)
     (fill,) = np.frombuffer(metadata.fill_bytes, metadata.data_type.dtype)
@@ -445,7 +445,7 @@ def with_tensorstore(folder: Path) -> Any:
 def test_what_tensorstore_writes_is_read_and_what_is_written_it_reads(
     said: tuple[list[Json], tuple[int, ...], int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Transpositions at every level, partial shards at the edges, chunks that are missing."""
+    """Transpositions at every level, partial shards at the edges, missing chunks."""
     codecs, chunks, _ = said
     shape = tuple(data.draw(st.integers(1, 15)) for _ in chunks)
     folder = tmp_path_factory.mktemp("tensorstore")
@@ -470,7 +470,7 @@ def test_what_tensorstore_writes_is_read_and_what_is_written_it_reads(
         [sharding(6, 4)],
         [sharding(2, 3, codecs=[BIG, GZIP], index_codecs=[BIG], index_location="start"), GZIP],
         [sharding(6, 4, codecs=[sharding(2, 2, codecs=[transposed(1, 0), LITTLE, CRC]), GZIP])],
-        # zarr-python holds chunk_shape against the shape of the shard before it is transposed, so it has to divide both.
+        # zarr-python compares chunk_shape with the shape of the shard before the transposition, so it has to divide both.
         [transposed(1, 0), sharding(2, 6)],
         [transposed(1, 0), sharding(4, 6, codecs=[transposed(1, 0), sharding(3, 2, index_location="start")])],
     ],
@@ -493,7 +493,7 @@ def test_zarr_python_and_zarrfs_mean_the_same(codecs: list[Json], tmp_path: Path
 
 @pytest.mark.filterwarnings("ignore")
 def test_zarr_python_reads_lost_digits_before_shards_as_what_is_there(tmp_path: Path) -> None:
-    """It does not write them right: it puts the bits, as integers, into shards of floats."""
+    """zarr-python writes them wrong: it stores the bits, as integers, in shards of floats."""
     (tmp_path / "zarr.json").write_bytes(document(transposed(1, 0), sharding(2, 6), shape=(20, 30), chunks=(12, 12)))
     expected = np.linspace(0, 1, 600, dtype="<f4").reshape(20, 30)
     zarr.open_array(str(tmp_path), mode="r+")[...] = expected

@@ -1,4 +1,4 @@
-"""Array documents of the core draft of 2022: the rules of its text by section, and what real software wrote."""
+"""Array documents of the core draft of 2022: the rules of its text by section, and documents of real software."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FORMS = pytest.mark.parametrize("layout", [pytest.param(TEXT, id="text"), pytest
 
 
 def array(layout: V3Draft2022Layout = TEXT, **members: Any) -> ArrayNode:
-    """The array that the example is with other ``members``; Ellipsis takes one away."""
+    """Return the array of the example with other ``members``; Ellipsis removes one."""
     document = {name: value for name, value in {**ARRAY, **members}.items() if value is not ...}
     node = layout.parse(PATH, {layout.document_keys(PATH)[0]: json.dumps(document).encode()})
     assert isinstance(node, ArrayNode)
@@ -73,7 +73,7 @@ def written(layout: V3Draft2022Layout, metadata: ArrayMetadata, **attributes: An
 
 
 def test_the_examples_of_the_text() -> None:
-    """The second of them names a type in a way that its first rules do not have."""
+    """The second example names a type in a form that the text's first rules do not have."""
     example = {
         "shape": [10000, 1000],
         "data_type": "<f8",
@@ -336,7 +336,7 @@ def test_filters_survive_an_edit_and_cannot_be_edited() -> None:
     with pytest.raises(MetadataError, match="filters"):
         SOFTWARE.amend(PATH, documents, Edit(attributes={"filters": "none"}))
     plain = {key: json.dumps(ARRAY).encode()}
-    # How another array's chunks are encoded, which these attributes were copied from.
+    # The codecs of another array, from which these attributes were copied.
     amended = SOFTWARE.amend(PATH, plain, Edit(attributes={"filters": [DELTA], "y": 2}))
     assert json.loads(amended[key])["attributes"] == {"y": 2}
     assert b"ugriz" in SOFTWARE.amend(PATH, plain, Edit(attributes={"filters": "ugriz"}))[key]
@@ -347,9 +347,9 @@ def test_filters_are_written_into_the_attributes() -> None:
     said = written(SOFTWARE, node.metadata, x=1)
     assert [each["id"] for each in said["attributes"]["filters"]] == ["delta"]
     assert said["attributes"]["x"] == 1
-    # Those of the array that the attributes came from are not those of another one.
+    # Filters of the array that the attributes came from do not apply to another one.
     assert "filters" not in written(SOFTWARE, array().metadata, filters=[DELTA])["attributes"]
-    # The text has a place for them, but no URI.
+    # The text can represent them, but has no URI for them.
     with pytest.raises(NotRepresentable, match=r"codec 'delta' has no URI.* zstd"):
         written(TEXT, node.metadata)
 
@@ -371,7 +371,7 @@ def test_objects_are_told_by_the_first_of_the_hidden_filters(filters: list[Any],
     assert node.metadata.data_type.is_variable
     assert name is None or node.metadata.data_type.name == name
     assert [each.removeprefix("numcodecs.") for each in names(node)] == [*chain, "gzip"]
-    # 0 is what zarr-python wrote where nobody chose a fill value.
+    # zarr-python wrote 0 where no fill value was chosen.
     assert node.metadata.fill_value == (b"" if name else b"0")
     said = written(SOFTWARE, node.metadata, filters=filters)
     assert (said["data_type"], said["compressor"], said["attributes"]) == (OBJECT, COMPRESSOR, {"filters": filters})
@@ -446,7 +446,7 @@ def test_storage_transformers_cannot_say_what_the_final_shards_say() -> None:
             written(TEXT, replace(metadata, shards=(spec,)))
 
 
-# --- what is written ------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_forms_in_which_an_array_is_written() -> None:
@@ -519,7 +519,7 @@ def test_what_there_are_no_words_for(layout: V3Draft2022Layout) -> None:
                 ("lzma", {"format": 1, "check": -1, "preset": None, "filters": None}),
             )
         ),
-        # Of neither.
+        # In neither of them.
         (CodecSpec("crc32c"), None),
         (CodecSpec("numcodecs.shuffle", {"elementsize": 8}), None),
         (CodecSpec("numcodecs.fletcher32"), None),

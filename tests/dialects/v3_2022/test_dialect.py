@@ -1,4 +1,4 @@
-"""The core draft of 2022: the rules of its text by section, and what real software wrote, of everything but array documents."""
+"""The core draft of 2022: the rules of its text by section, and data of real software; everything but array documents."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def dumped(document: Any) -> bytes:
 
 
 def opened(entry: Any, *, prefix: Prefix = NOWHERE, **documents: Any) -> V3Draft2022Layout:
-    """The hierarchy with this entry point; ``documents`` by key."""
+    """Return the hierarchy with this entry point; ``documents`` by key."""
     found = {prefix.key("zarr.json"): dumped(entry)} | {Key(key): dumped(value) for key, value in documents.items()}
     layout = PLUGIN.open(prefix, found)
     assert layout is not None
@@ -54,7 +54,7 @@ def opened(entry: Any, *, prefix: Prefix = NOWHERE, **documents: Any) -> V3Draft
 
 
 def parse(layout: V3Draft2022Layout, path: str, **documents: Any) -> Any:
-    """The node at ``path``, of the documents that the layout asks for."""
+    """Return the node at ``path``, from the documents that the layout requests."""
     at = NodePath(path)
     found = {Key(key): dumped(value) for key, value in documents.items()}
     return layout.parse(at, {key: found[key] for key in layout.document_keys(at) if key in found})
@@ -140,7 +140,7 @@ def test_entry_point_metadata_encoding_must_be_json(encoding: Any, message: str)
 
 
 def test_entry_point_metadata_encoding_that_is_null() -> None:
-    """No text allows it. zarr-python 2.18 reads it where the suffix is beside it: it looks at the names of the members alone."""
+    """No text allows it. zarr-python 2.18 reads it where the suffix is beside it: it checks only the names of the members."""
     null = SOFTWARE | {"metadata_encoding": None}
     layout = opened(null)
     layout.check()
@@ -149,7 +149,7 @@ def test_entry_point_metadata_encoding_that_is_null() -> None:
     assert isinstance(array, ArrayNode) and isinstance(group, GroupNode)
     assert array.quirks == group.quirks == ("metadata_encoding is null: read as JSON",)
     assert array.metadata == parse(opened(SOFTWARE), "/a", **{"meta/root/a.array.json": ARRAY | {"data_type": "<i4"}}).metadata
-    # The member has to be there, there as well; and where nothing else tells the form, the text demands an object.
+    # The member has to exist, there as well; and where nothing else shows the form, the text demands an object.
     for entry in ({name: value for name, value in null.items() if name != "metadata_encoding"}, TEXT | {"metadata_encoding": None}):
         with pytest.raises(MetadataError, match="metadata_encoding"):
             opened(entry).check()
@@ -248,7 +248,7 @@ def test_operations_children_are_those_of_a_listing() -> None:
 
 
 def test_operations_a_node_is_an_array_first_then_a_group() -> None:
-    """ "Determine if a node exists": array, explicit group, and what a listing implies, which is not the document's matter."""
+    """ "Determine if a node exists": array, explicit group; an implied one follows from a listing, not from a document."""
     layout = opened(TEXT)
     both = {"meta/a.array.json": ARRAY, "meta/a.group.json": {"attributes": {}}}
     node = parse(layout, "/a", **both)
@@ -343,7 +343,7 @@ def test_a_change_of_the_consolidated_copy_concerns_the_root() -> None:
     assert opened(SOFTWARE).node_of_document(Key("zarr.json")) == ROOT
 
 
-# --- stores that were written ---------------------------------------------------------------------------------------------
+# --- stores of other software ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for layout in LAYOUTS for case in cases(layout)])

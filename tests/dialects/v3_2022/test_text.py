@@ -1,4 +1,4 @@
-"""The conformance suite of dialects, over the form that the text of 2022 has: what is made new has that of the software."""
+"""The conformance suite of dialects, over the form of the text of 2022: new hierarchies normally have the form of the software."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zarrfs.keys import Prefix
 
 
 class TextForm(V3Draft2022):
-    """Makes new hierarchies as the text has them."""
+    """The dialect with new hierarchies in the form of the text."""
 
     def create(self, prefix: Prefix) -> V3Draft2022Layout:
         return V3Draft2022Layout(self, prefix, EntryPoint(software=False))
 
 
 class OddSuffix(V3Draft2022):
-    """Makes new hierarchies whose documents are not called ``.json``."""
+    """The dialect with new hierarchies whose documents are not called ``.json``."""
 
     def create(self, prefix: Prefix) -> V3Draft2022Layout:
         return V3Draft2022Layout(self, prefix, EntryPoint(software=False, suffix=".meta"))

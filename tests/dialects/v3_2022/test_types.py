@@ -264,7 +264,7 @@ def test_types_are_read_as_they_were_written(data_type: Any, big: bool, software
         assume(False)
     said = json.loads(json.dumps(format_type(wanted, software=software)))
     if not software and isinstance(said, str):
-        # The order of bytes is a codec's matter there.
+        # The byte order is a codec there.
         wanted = wanted.newbyteorder("<")
     assert stored(said) == wanted
 
@@ -388,7 +388,7 @@ def test_fill_value_null_is_undefined_and_written_by_the_software_alone() -> Non
 
 @pytest.mark.parametrize("dtype", ["|V3", "|S3", [("a", "|V3")]])
 def test_an_element_whose_base64_looks_like_digits_is_not_written(dtype: Any) -> None:
-    """It would not be read back."""
+    """It would be read back as another element."""
     element = base64.b64decode("0x01")
     with pytest.raises(NotRepresentable, match="digits"):
         format_fill(element, np.dtype(dtype), software=True)
