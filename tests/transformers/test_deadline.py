@@ -1,4 +1,4 @@
-"""Deadlines, and the fence around writes whose caller has gone."""
+"""Deadlines, and the fence around writes whose caller has given up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def autojump_clock() -> MockClock:
 
 @asynccontextmanager
 async def limited(*waits: str, stubborn: bool = True) -> AsyncIterator[tuple[DeadlineStore, WaitingStore]]:
-    """A store with a deadline around one in memory whose operations ``waits`` wait."""
+    """Yield a store with a deadline around one in memory whose operations ``waits`` wait."""
     async with trio.open_nursery() as nursery:
         inner = WaitingStore(MemoryStore(), *waits, stubborn=stubborn)
         yield DeadlineStore(inner, SECONDS, nursery), inner
@@ -160,7 +160,7 @@ async def test_a_lock_that_does_not_come_and_one_that_is_held_for_long(autojump_
 @pytest.mark.logs("given up by its caller, ended: done")
 @trio_test
 async def test_a_lock_outlives_a_set_that_was_given_up_under_it(autojump_clock: MockClock) -> None:
-    """Else another mount merges into what is about to be overwritten."""
+    """Otherwise another mount merges into data that is about to be overwritten."""
     async with limited("set") as (store, inner):
         with pytest.raises(StoreTimeout):
             async with store.exclusive(A):

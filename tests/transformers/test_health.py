@@ -1,4 +1,4 @@
-"""A store that hangs, and one of which a single key does: who fails, when, and how often the store is asked."""
+"""A store that hangs, and one of which a single key hangs: failing operations, their times, and the number of requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def autojump_clock() -> MockClock:
 
 @asynccontextmanager
 async def hanging() -> AsyncIterator[tuple[DeadlineStore, HangingStore]]:
-    """A store with a deadline around one that holds ``0`` to ``99``, each under its own name."""
+    """Yield a store with a deadline around one with the keys ``0`` to ``99``, each with its name as value."""
     async with trio.open_nursery() as nursery:
         inner = HangingStore(MemoryStore())
         for number in range(100):
@@ -38,7 +38,7 @@ async def hanging() -> AsyncIterator[tuple[DeadlineStore, HangingStore]]:
 
 
 async def took(operation: Callable[[], Awaitable[object]]) -> float:
-    """Seconds after which it gave up; negative when it got an answer."""
+    """Return the seconds after which an operation gave up; negative if it got an answer."""
     began = trio.current_time()
     try:
         await operation()
@@ -48,7 +48,7 @@ async def took(operation: Callable[[], Awaitable[object]]) -> float:
 
 
 async def seconds_until_answered(operation: Callable[[], Awaitable[object]]) -> float:
-    """How long it takes somebody who tries again and again to get an answer."""
+    """Return the seconds until repeated attempts get an answer."""
     began = trio.current_time()
     for _ in range(1000):
         if await took(operation) < 0:
@@ -58,7 +58,7 @@ async def seconds_until_answered(operation: Callable[[], Awaitable[object]]) -> 
 
 
 async def at_once(*operations: Callable[[], Awaitable[object]]) -> list[float]:
-    """`took` of each; they begin together."""
+    """Return `took` of each; all begin together."""
     times = [0.0] * len(operations)
 
     async def one(number: int) -> None:
@@ -107,7 +107,7 @@ async def test_a_store_that_hangs_is_not_hammered(autojump_clock: MockClock) -> 
             assert len(inner.hanging) <= 2
             await trio.sleep(0.01)
         assert inner.asked - asked <= 60 / PAUSE + 1
-        # And not at all while nobody wants anything.
+        # Without requests, the store is not probed.
         asked = inner.asked
         await trio.sleep(600)
         assert inner.asked == asked
@@ -149,7 +149,7 @@ async def test_one_slow_key_fails_nobody_else(autojump_clock: MockClock, number:
         inner.hang(str(number))
         for _ in range(3):
             assert await took(gets(store, number)[0]) == pytest.approx(SECONDS)
-            # As the kernel does, which reads page by page what failed.
+            # As the kernel does, which repeats failed reads page by page.
             assert (await took(gets(store, number)[0]), await took(gets(store, number)[0])) == (pytest.approx(GRACE), 0)
             assert await at_once(*gets(store, *range(1, 99)), lambda: store.stat(A)) == [-1] * 99
             await trio.sleep(PAUSE)
@@ -195,7 +195,7 @@ async def test_writes_that_hang_alone(autojump_clock: MockClock) -> None:
         inner.hang("*", "set")
         writes = sets(store, 100)
         assert await took(writes[0]) == pytest.approx(SECONDS)
-        # One key says nothing about others.
+        # One key does not show that the others hang.
         assert await took(writes[1]) == pytest.approx(SECONDS)
         times = [await took(write) for write in writes[2:]]
         assert sum(times) <= SECONDS
@@ -235,7 +235,7 @@ async def test_locks_of_a_store_that_hangs_are_not_waited_for(autojump_clock: Mo
 
 @trio_test
 async def test_a_backend_with_a_deadline_of_its_own(autojump_clock: MockClock) -> None:
-    """What it raises is no answer."""
+    """An error of such a deadline is not an answer."""
 
     class Impatient(HangingStore):
         async def interrupt(self, operation: str, target: str) -> None:
@@ -261,7 +261,7 @@ async def test_of_many_keys_that_were_late_the_first_are_forgotten_and_asked_for
     async with hanging() as (store, inner):
         for number in range(6):
             inner.hang(str(number))
-        # Others are answered all the time: it is not the store that hangs.
+        # Others are answered all the time: not the whole store hangs.
         for number in range(6):
             assert await took(lambda number=number: store.get(Key(str(number)))) == SECONDS  # type: ignore[misc]
             assert await store.get(Key("99")) == b"99"

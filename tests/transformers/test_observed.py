@@ -114,7 +114,7 @@ async def test_a_rename_in_vain_makes_both_places_unknown_where_the_store_has_fo
     old, new = Prefix("d/"), Prefix("e/")
     for inner, expected in (
         (FolderStore(str(tmp_path)), [Change(old, "unknown"), Change(new, "unknown")]),
-        # Without empty folders in the store, there may be one in the mount.
+        # Where the store has no empty folders, the mount may have one.
         (MemoryStore(), [Change(old, "moved", new_target=new)]),
     ):
         store = ObservedStore(inner)

@@ -51,9 +51,9 @@ async def test_reading_goes_on_and_every_change_is_refused() -> None:
 
 
 def test_a_forwarding_store_forwards_every_operation() -> None:
-    """A new operation of the interface is not to fall back on its default in a transformer, unnoticed."""
+    """A new operation of the interface must not fall back on its default in a transformer unnoticed."""
     operations = {name for name, value in vars(Store).items() if inspect.isfunction(value) and not name.startswith("_")}
-    # Made of other operations, which are forwarded; and those that would go past what a transformer does to the form that can wait.
+    # Built from other operations, which are forwarded; and inline forms that would bypass a transformer's form that can wait.
     assert operations - set(vars(ForwardingStore)) == {
         "check_generation",
         "list",

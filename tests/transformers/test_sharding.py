@@ -1,4 +1,4 @@
-"""The sharding transformer over shards that were written by hand after the text, and what it asks of the store behind."""
+"""The sharding transformer over shards written by hand after the text, and its requests to the inner store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def chunk(*coords: int) -> Key:
 
 
 def counted(store: ObservedStore) -> dict[str, int]:
-    """What was read and written. How often a shard is looked up, to know whether it is still the same, is not this module's business."""
+    """Return the counts of reads and writes. Checks for unchanged shards (`stat`) are not this module's concern."""
     return {name: count for name, count in asdict(store.counters).items() if count and name != "stat"}
 
 
@@ -62,7 +62,7 @@ async def test_the_example_of_the_text() -> None:
     assert decode_shard(shard, 64) == {0: b"first", 1: b"second", 2: b"third", 63: b"last"}
 
 
-# --- shards that others wrote -------------------------------------------------------------------------------------------------
+# --- shards of other software -------------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -123,7 +123,7 @@ async def test_an_entry_that_leads_outside_concerns_its_chunk_alone(bad: tuple[i
         with pytest.raises(ShardIndexInvalid) as raised:
             await attempt()
         assert raised.value.key == chunk(0, 1)
-    # Writing another chunk would lose what cannot be found.
+    # Writing another chunk would lose those that cannot be found.
     with pytest.raises(ShardIndexInvalid):
         await store.set(chunk(1, 1), b"another")
     assert await contents(inner) == {chunk(0, 0): shard}
@@ -182,7 +182,7 @@ async def test_a_shard_that_is_replaced_behind_is_read_anew() -> None:
     assert await contents(store) == {}
 
 
-# --- what is asked of the store behind ----------------------------------------------------------------------------------------
+# --- requests to the inner store ----------------------------------------------------------------------------------------------
 
 
 @trio_test
@@ -215,7 +215,7 @@ async def test_of_a_shard_that_is_replaced_whole_no_chunk_is_read() -> None:
     store = sharded(behind)
     shard = [chunk(row, column) for row, column in everything((2, 3))]
     await store.set_partial_values([(key, 0, b"ten bytes!") for key in shard])
-    # The index says how long the chunks are: one that is longer than what is set would keep its end.
+    # The index gives the lengths of the chunks: a chunk longer than the written part would keep its end.
     assert counted(behind) == {
         "get_partial_values": 1, "bytes_read": 96, "exclusive": 1, "set": 1, "bytes_written": 60 + 96
     }  # fmt: skip
@@ -232,7 +232,7 @@ async def test_chunks_that_are_replaced_whole_are_not_read_and_others_once() -> 
     assert await contents(store) == {chunk(0, 0): b"ZERO", chunk(0, 1): b"ONE", chunk(0, 2): b"two", chunk(1, 0): b"three"}
     behind.counters.get_partial_values = behind.counters.bytes_read = 0
     await store.set_partial_values([(chunk(0, 0), 1, b"er"), (chunk(0, 1), 0, b"---")])
-    # The chunk that is changed in part, and those that stay.
+    # The chunk that is changed in part, and the unchanged ones.
     assert (behind.counters.get_partial_values, behind.counters.bytes_read) == (2, 4 + 3 + 5)
     assert await store.get(chunk(0, 0)) == b"ZerO"
 
@@ -264,7 +264,7 @@ async def test_erasing_what_is_not_there_writes_nothing() -> None:
 
 @trio_test
 async def test_a_prefix_that_cuts_through_the_grid_takes_whole_shards_unread() -> None:
-    """Of 5 rows, in shards of 2, the last row has shards to itself; of row 1, the other row of its shards stays."""
+    """Of 5 rows, in shards of 2, the last row has shards to itself; for row 1, the other row of its shards stays."""
     behind = ObservedStore(MemoryStore())
     store = sharded(behind, (5, 4), (2, 2))
     await fill(store, {chunk(*coords): b"%d%d" % coords for coords in everything((5, 4))})
@@ -313,7 +313,7 @@ async def test_listing_rows_looks_into_no_prefix_of_shards_whose_rows_were_seen(
     store = sharded(behind, (4, 4, 4), (2, 2, 2))
     await fill(store, {chunk(*coords): b"x" for coords in everything((4, 4, 4))})
     assert await names(store, FOO) == {(f"c{row}", True): 0 for row in range(4)}
-    # The grid's own, the two rows of shards, and below each of these one of two.
+    # The grid's own folder, the two rows of shards, and below each of these one of two.
     assert behind.counters.list_dir == 5
 
 
@@ -333,7 +333,7 @@ async def test_listings_tell_sizes_of_chunks_and_times_of_their_shards() -> None
 
 @trio_test
 async def test_other_keys_below_prefixes_of_chunks_are_passed_on() -> None:
-    """Also where no chunk can be, and where a row of shards has the name of a row of chunks."""
+    """Even where no chunk can be, and where a row of shards has the name of a row of chunks."""
     inner = MemoryStore()
     store = sharded(inner, (4, 6), (1, 3))
     others = {FOO + name: b"1" for name in ("c9/notes", "c0/notes", "c2/x/y", "c", "c7", "c1.x")}
@@ -435,7 +435,7 @@ async def test_read_only_above_and_below() -> None:
         assert await contents(store) == {chunk(0, 0): b"x"}
 
 
-# --- other places of the interface --------------------------------------------------------------------------------------------
+# --- other parts of the interface ---------------------------------------------------------------------------------------------
 
 
 class SyncedStore(ForwardingStore):

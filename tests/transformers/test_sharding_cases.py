@@ -1,4 +1,4 @@
-"""Shards that zarr-python 2.16 wrote, and some that follow the text of 2022, by their chunks' own keys."""
+"""Shards written by zarr-python 2.16, and some after the text of 2022, read and written by their chunks' own keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.sharding import ShardingStore
 
 LAYOUTS = {"v3_draft2022_zarrpython": "root/", "v3_draft2022_seed": ""}
-"""What stands between ``meta/`` or ``data/`` and a node's path."""
+"""The part of a key between ``meta/`` or ``data/`` and a node's path."""
 
 ARRAYS = [
     pytest.param(case, node, id=f"{case.name}{node['path']}")
@@ -35,7 +35,7 @@ ARRAYS = [
 
 
 def array_of(case: Case, node: dict[str, Any]) -> tuple[Grid, dict[str, Any]]:
-    """The grid of an array, and its document."""
+    """Return the grid of an array, and its document."""
     path = LAYOUTS[case.name.partition("/")[0]] + node["path"][1:]
     document = json.loads(case.values[f"meta/{path}.array.json"])
     (transformer,) = document["storage_transformers"]
@@ -100,7 +100,7 @@ async def test_every_key_is_listed_and_what_is_set_anew_is_a_shard(case: Case, n
     assert await contents(store) == chunks | beside
     first = {key[len(grid.prefix) :].partition("/")[::2] for key in chunks}
     assert set(await names(store, grid.prefix)) == {(name, bool(rest)) for name, rest in first}
-    # Everything anew, backwards.
+    # Write all chunks again, backwards.
     for key, value in reversed(chunks.items()):
         await store.erase(Key(key))
         await store.set(Key(key), value)

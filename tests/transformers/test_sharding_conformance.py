@@ -1,4 +1,4 @@
-"""A store with a sharded grid in it is a store: keys beside the grid, above it and in it."""
+"""The store suite over a store with a sharded grid: keys beside the grid, above it and in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENCODING = ChunkKeyEncoding("c", "/", "c0")
 
 
 class TestShardedStores(StoreConformance):
-    """Around a grid under ``d/e/grid/``, and one whose prefix is empty, so that all the suite's keys lie beside its chunks."""
+    """Around a grid under ``d/e/grid/``, and one whose prefix is empty, so that all keys of the suite are beside its chunks."""
 
     @pytest.fixture(params=["memory", "folder"])
     def inner(self, request: pytest.FixtureRequest, tmp_path: Path) -> Store:

@@ -1,4 +1,4 @@
-"""Which keys are chunks of a grid, which prefixes cut through it, and what a change behind is in front."""
+"""Keys that are chunks of a grid, prefixes that cut through it, and translation of changes of the inner store."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_shard_that_changed_is_each_of_its_chunks() -> None:
     assert seen(grid, FOO.key("c1/0"), "erase") == [(FOO + key, "erase") for key in chunks]
     assert seen(grid, FOO.key("c1/0"), "times") == [(FOO + key, "times") for key in chunks]
     assert seen(grid, FOO.key("c2/1"), "set") == [(FOO + "c4/2", "unknown")]
-    # What is no shard's, and what nobody sees.
+    # Keys outside any shard, and shards that are not visible.
     assert seen(grid, FOO.key("notes"), "set") == [(FOO + "notes", "set")]
     assert seen(grid, Key("data/root/c1/0"), "erase") == [("data/root/c1/0", "erase")]
     assert seen(grid, FOO.key("c3/0"), "set") == []
@@ -104,7 +104,7 @@ def test_a_prefix_of_shards_that_changed_is_the_prefixes_of_their_chunks_and_its
     assert seen(grid, Prefix(FOO + "c2/"), "erase") == [(f"{FOO}c{row}/", "unknown") for row in (2, 4, 5)]
     assert seen(grid, Prefix(FOO + "c3/1/"), "set") == [(f"{FOO}{each}/", "unknown") for each in ("c3/1", "c6/2")]
     assert seen(grid, Prefix(FOO + "c4/"), "set") == [(FOO + "c4/", "unknown")]
-    # A folder that is kept empty is none of these, in front.
+    # Empty folders of the inner store are not visible.
     assert seen(grid, Prefix(FOO + "c2/"), "mkdir") == seen(grid, Prefix(FOO + "c2/"), "rmdir") == []
     for prefix in ("", "data/", FOO, FOO + "notes/", "x/"):
         for kind in ("erase", "mkdir", "unknown"):
@@ -112,7 +112,7 @@ def test_a_prefix_of_shards_that_changed_is_the_prefixes_of_their_chunks_and_its
 
 
 class ToldStore(MemoryStore):
-    """Tells of the changes that it was made with, each by itself, after the first call that tells nothing."""
+    """A store that reports the given changes one by one, after a first call without changes."""
 
     def __init__(self, *changes: Change) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The sharding transformer over many shards, which it looks at a few at once, and over those that are too large to be changed."""
+"""The sharding transformer over many shards, which it processes a few at once, and over those that are too large to be changed."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ async def test_a_shard_whose_index_is_too_large_to_be_held_is_not_changed_in_par
         with pytest.raises(TooLarge, match="shard of 6 chunks: read-only"):
             await change
     assert await contents(inner) == before and [await store.get(key) for key in values] == list(values.values())
-    # What goes whole needs no index.
+    # Shards that are erased whole need no index.
     await store.erase_values([chunk(*coords) for coords in everything((2, 3))])
     assert [await store.get(key) is None for key in values] == [coords < (2,) and coords[1] < 3 for coords in everything((4, 6))]

@@ -1,4 +1,4 @@
-"""Many writers of one shard: nothing is lost, whoever holds what, through stacks and between processes."""
+"""Many writers of one shard: no write is lost, whoever holds the lock, through stacks and between processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COORDS = list(itertools.product(range(4), range(6)))
 
 
 class SlowStore(ForwardingStore):
-    """Others get their turn before each operation, and after it."""
+    """Others get a turn before each operation, and after it."""
 
     async def get_partial_values(
         self, key_ranges: list[tuple[Key, ByteRange]], *, if_generation: str | None = None
@@ -60,7 +60,7 @@ def chunk(*coords: int) -> Key:
 @trio_test
 async def test_many_tasks_set_chunks_of_one_shard() -> None:
     inner = SlowStore(MemoryStore())
-    # As two parts of one process have it that know nothing of each other.
+    # As two independent parts of one process.
     stores = [sharded(inner), sharded(inner)]
     async with trio.open_nursery() as nursery:
         for number, coords in enumerate(COORDS):
@@ -82,7 +82,7 @@ async def test_many_tasks_set_chunks_of_one_shard() -> None:
 
 @trio_test
 async def test_two_processes_set_chunks_of_one_shard(tmp_path: Path) -> None:
-    """flock(2) tells the descriptors of two stores apart as it does those of two processes."""
+    """flock(2) distinguishes descriptors of two stores as it does those of two processes."""
     stores = [sharded(FolderStore(str(tmp_path))) for _ in range(2)]
     async with trio.open_nursery() as nursery:
         for number, coords in enumerate(COORDS):
@@ -135,7 +135,7 @@ async def test_one_task_may_hold_several_chunks_of_a_shard_and_set_others() -> N
             await store.set(chunk(0, 0), b"a")
             await store.set_partial_values([(chunk(0, 1), 0, b"b"), (chunk(3, 5), 0, b"c")])
             await store.erase(chunk(3, 5))
-            # Several tasks of the holder's, one shard: they take turns.
+            # Several tasks of the holder write one shard in turn.
             async with trio.open_nursery() as nursery:
                 for column in range(6):
                     nursery.start_soon(store.set, chunk(1, column), b"d")
@@ -164,7 +164,7 @@ async def test_strangers_wait_for_whoever_holds_a_chunk_of_their_shard() -> None
     store, stranger = sharded(inner, SHAPE, (2, 6)), sharded(inner, SHAPE, (2, 6))
     async with trio.open_nursery() as nursery:
         async with store.exclusive(chunk(0, 0)):
-            # In the context that is held, all the same: it is another store's.
+            # In the context of the holder, and excluded all the same: it belongs to another store.
             nursery.start_soon(stranger.set, chunk(0, 1), b"same shard")
             nursery.start_soon(stranger.set, chunk(2, 0), b"other shard")
             await wait_all_tasks_blocked()
@@ -200,7 +200,7 @@ def autojump_clock() -> MockClock:
 @pytest.mark.logs("given up by its caller")
 @trio_test
 async def test_a_set_that_was_given_up_takes_no_later_one_with_it(autojump_clock: MockClock) -> None:
-    """Its shard, with the chunks that there were when it began, lands before the shard of the next one, or not at all."""
+    """Its shard, with the chunks of the time when it began, is stored before the shard of the next one, or not at all."""
     waiting = WaitingStore(MemoryStore(), stubborn=True)
     async with trio.open_nursery() as nursery:
         store = sharded(DeadlineStore(waiting, 5, nursery))

@@ -1,4 +1,4 @@
-"""The sharding transformer, alone and over another one, held against a dictionary of chunks and other keys. After every step the
+"""The sharding transformer, alone and over another one, compared with a dictionary of chunks and other keys. After every step the
 shards below are decoded by a decoder of the test's own."""
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ RANGES = st.one_of(
     st.builds(ByteRange, st.integers(0, 15), st.one_of(st.none(), st.integers(0, 15))), st.integers(0, 15).map(ByteRange.suffix)
 )
 PICKS = st.integers(0, 10_000)
-"""Which of the keys, or prefixes, of whatever grid."""
+"""Index of a key or prefix, modulo their number."""
 
 
 def stacked(inner: Store, grid: Grid) -> Store:
-    """The transformers of ``grid`` over ``inner``."""
+    """Return the transformers of ``grid`` over ``inner``."""
     if not grid.levels:
         return inner
     encoding = ChunkKeyEncoding(grid.before, grid.separator, grid.scalar)
@@ -68,7 +68,7 @@ def part_of(value: bytes, part: ByteRange) -> bytes:
 
 
 class ShardingMachine(RuleBasedStateMachine):
-    """``model``: what is there, chunks and others. ``strays``: what lies below under the names of chunks outside of the grid."""
+    """``model``: the chunks and other values. ``strays``: values below under names of chunks outside of the grid."""
 
     def __init__(self, grids: Sequence[Grid]) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class ShardingMachine(RuleBasedStateMachine):
         every = self.keys + self.outside
         cuts = {key[: end + 1] for key in every for end, letter in enumerate(key) if letter == "/"}
         self.prefixes = [Prefix(prefix) for prefix in sorted(cuts | {"", "never/", grid.prefix})]
-        # A chunk's name is a shard's below, or nothing's.
+        # Below, a name of a chunk is one of a shard, or unused.
         self.strays = dict.fromkeys({*self.outside, *self.chunks[-1:]} - {Key(key) for key in self.outermost()}, b"stray")
         for key in self.strays:
             trio.run(self.inner.set, key, b"stray")
@@ -99,7 +99,7 @@ class ShardingMachine(RuleBasedStateMachine):
         return self.keys[pick % len(self.keys)]
 
     def outermost(self) -> set[str]:
-        """Keys of the shards that `inner` may hold."""
+        """Return the keys of the shards that `inner` may contain."""
         grid = self.grid
         while grid.levels:
             grid = grid.above
@@ -230,11 +230,11 @@ class ShardingMachine(RuleBasedStateMachine):
 
         trio.run(stats)
 
-    # --- what others do below -----------------------------------------------------------------------------------------------
+    # --- changes by others below --------------------------------------------------------------------------------------------
 
     @rule(pick=PICKS, data=st.data())
     def a_shard_is_written_by_another(self, pick: int, data: st.DataObject) -> None:
-        """In another order, with unused bytes, some chunks left out."""
+        """Write a shard in another order, with unused bytes, and without some chunks."""
         shards = [*self.grid.above.by_key().items()]
         if len(self.grid.levels) > 1 or not shards:
             return
@@ -255,7 +255,7 @@ class ShardingMachine(RuleBasedStateMachine):
         else:
             trio.run(self.inner.erase, Key(key))
 
-    # --- what holds ---------------------------------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------------------------
 
     @invariant()
     def what_is_there_is_what_the_model_says(self) -> None:

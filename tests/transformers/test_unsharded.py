@@ -1,4 +1,4 @@
-"""Stores without shards: both forms of sharding, held against the same arrays that were never sharded, and what may be written."""
+"""Stores without shards: both forms of sharding, compared with equal unsharded arrays, and the permitted writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def unsharded(inner: Store, ttl: float = 60) -> UnshardedStore:
 
 
 def write(folder: Path, *, sharded: bool, how: str = "end", **array: Any) -> None:
-    """A group with an array and its consolidated copy; ``how``: the form of its shards, if it has any."""
+    """Write a group with an array and its consolidated copy; ``how``: the form of its shards, if it has any."""
     group = zarr.create_group(folder, attributes={"of": "the group"})
     array = {"shape": SHAPE, "dtype": "i4", "fill_value": 7, "attributes": {"u": [1, 2.50]}, "dimension_names": ["y", "x"]} | array
     inner: list[Any] = [BytesCodec(), ZstdCodec(level=3)]
@@ -64,7 +64,7 @@ def write(folder: Path, *, sharded: bool, how: str = "end", **array: Any) -> Non
 
 @asynccontextmanager
 async def pair(tmp_path: Path, **how: Any) -> AsyncIterator[tuple[FolderStore, UnshardedStore, dict[str, bytes]]]:
-    """A store with shards, what is shown of it, and what zarr-python stores for the same arrays without."""
+    """Yield a store with shards, its unsharded form, and the values that zarr-python stores for the same arrays without shards."""
     write(tmp_path / "sharded", sharded=True, **how)
     write(tmp_path / "plain", sharded=False, **how)
     inner = FolderStore(str(tmp_path / "sharded"))
@@ -80,7 +80,7 @@ async def test_it_shows_what_zarr_python_stores_without_shards(tmp_path: Path, h
         assert {key: value for key, value in shown.items() if key not in documents} == {
             key: value for key, value in plain.items() if key not in documents
         }
-        # The order of the members of codecs in a copy is zarr-python's own.
+        # zarr-python chooses the order of the members of codecs in a copy.
         assert {key: json.loads(shown[key]) for key in documents} == {key: json.loads(plain[key]) for key in documents}
         for prefix in ("", "a/", "a/c/", "a/c/3/", "beside/"):
             for (name, is_prefix), size in (await names(store, prefix)).items():

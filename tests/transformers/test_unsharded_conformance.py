@@ -1,4 +1,4 @@
-"""A store shown without shards is a store: keys beside a sharded grid, above it and in it, and where nothing is sharded."""
+"""The store suite over a store shown without shards: keys beside a sharded grid, above it and in it, and without sharded arrays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ METADATA = ArrayMetadata(
 
 @dataclass(frozen=True)
 class OneArray:
-    """One array in nested shards at a place, without documents: the suite's stores begin empty."""
+    """One array in nested shards at a prefix, without documents: the suite's stores begin empty."""
 
     prefix: Prefix
 
@@ -52,7 +52,7 @@ class OneArray:
 
 
 class TestUnshardedStores(StoreConformance):
-    """Where documents say that nothing is sharded (None), and around an array, also one that all the suite's keys lie beside."""
+    """Where documents declare no shards (None), and around an array, including one with all keys of the suite beside it."""
 
     @pytest.fixture(params=["memory", "folder"])
     def inner(self, request: pytest.FixtureRequest, tmp_path: Path) -> Store:

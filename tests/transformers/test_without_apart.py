@@ -1,4 +1,4 @@
-"""Through `WithoutApart` nobody sees what lies apart, by whatever operation, and nobody puts anything there, or takes it away."""
+"""`WithoutApart` hides data stored apart from every operation: it can be neither read, nor written, nor erased."""
 
 from __future__ import annotations
 
