@@ -1,4 +1,4 @@
-"""The connection of a mount, a pipe in its place."""
+"""The connection of a mount, with a pipe in its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zarrfs.fuse.connection import Connection
 
 @trio_test
 async def test_what_is_opened_after_it_was_closed_can_be_waited_for() -> None:
-    """By the same number: who waits for the connection waits for that no longer. A mount that a signal ended while it was born failed."""
+    """The new file has the same number. Once, waiters of the connection waited for it, and a mount failed on a signal during startup."""
     reader, writer = os.pipe()
     connection = Connection(reader)
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Keys that a file system cannot hold, in ``raw/`` over a store that can."""
+"""Keys that a file system cannot represent, in ``raw/`` over a store that can."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_memory(body: Callable[[DirectDriver], Awaitable[None]], tmp_path: Path) -
 
 
 async def walk(driver: DirectDriver, folder: str) -> list[str]:
-    """The paths of all files below a folder."""
+    """Return the paths of all files below a folder."""
     found = []
     for name in await driver.listdir(folder):
         path = f"{folder}/{name}"

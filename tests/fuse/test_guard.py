@@ -1,4 +1,4 @@
-"""What a handler raises becomes an errno, whatever it is, and whether or not there is memory to tell it."""
+"""Any exception of a handler becomes an errno, whether or not there is memory to log it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_who_waits_is_answered_though_nothing_can_be_told(error: Exception, numb
 
 @pytest.mark.logs("no such node")
 def test_what_is_open_and_gone_is_stale_and_not_missing() -> None:
-    """ENOENT is nothing that a program expects of write(2)."""
+    """ENOENT is not an error that a program expects of write(2)."""
     handlers = Handlers(NoSuchEntry("/a: no such node", key="a"))
 
     @trio_test

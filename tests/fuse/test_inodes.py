@@ -14,7 +14,7 @@ from zarrfs.vfs.node import Attributes, Directory, File, Handle, OpenFlags
 
 
 class Nowhere(Directory):
-    """A root that nothing is asked of."""
+    """A root without operations."""
 
     async def attributes(self) -> Attributes:
         raise NotImplementedError
@@ -60,7 +60,7 @@ def test_a_folder_and_a_file_never_share_a_number(was_folder: bool, is_listed: b
         before = inodes[inodes.listed(inodes.root, "k", stamp=0 if was_folder else 7)]
     else:
         before = inodes.refer(inodes.root, "k", is_folder=was_folder, stamp=0 if was_folder else 7)
-    # Whatever the kernel was told of it, it does not count any more.
+    # Its former stamp does not count any more.
     before.stamp = 0
     after = inodes.refer(inodes.root, "k", is_folder=not was_folder, stamp=7 if was_folder else 0)
     assert after is not before and after.ino != before.ino and before.nameless
@@ -214,7 +214,7 @@ class InodeMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), name=FILES, stamp=st.integers(0, 2))
     def list_once_more(self, data: st.DataObject, name: str, stamp: int) -> None:
-        """What a listing refers to is the same inode as what a lookup does, while its stamp is."""
+        """A listing refers to the same inode as a lookup, as long as its stamp matches."""
         folder = self.folder(data)
         path = f"{folder.path}/{name}".lstrip("/")
         known = self.known.get(self.named.get(path, 0))
@@ -229,7 +229,7 @@ class InodeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
-        # As the kernel: not before all that lies below is forgotten.
+        # As in the kernel: only after everything below is forgotten.
         leaves = [each for each in self.known.values() if all(other.parent is not each for other in self.known.values())]
         inode = data.draw(st.sampled_from(leaves))
         self.inodes.forget(inode.ino, inode.lookups)
@@ -288,7 +288,7 @@ def test_a_value_of_another_generation_is_another_file_whatever_its_size_and_tim
 
 
 class Quiet(File):
-    """A file that holds ``nbytes`` of memory for who may read it."""
+    """A file that holds ``nbytes`` of memory for its readers."""
 
     def __init__(self, nbytes: int = 0) -> None:
         self.nbytes = nbytes
@@ -313,7 +313,7 @@ def test_of_very_many_files_the_nodes_that_nobody_has_open_are_forgotten(monkeyp
     inodes.attach(found[0], Nowhere())
     for inode in found[1:]:
         inodes.attach(inode, Quiet())
-    # A folder, and what is open, are kept; the others are found again by their names.
+    # A folder, and open files, are kept; the others are found again by their names.
     assert [inode.node is not None for inode in found] == [True, True, False, False, True, True, True, True]
 
 
@@ -335,9 +335,9 @@ def test_files_that_hold_much_memory_are_let_go_of_when_they_are_too_many(monkey
     inodes.add_open(files[0])
     for inode in files:
         inodes.attach(inode, Quiet(40_000))
-    # The first is open, the second was let go of for the last.
+    # The first is open, the second was released for the last.
     assert [inode.node is not None for inode in files] == [True, False, True, True]
-    # Whoever is looked up again counts as it is now.
+    # A file that is looked up again counts with its current size.
     inodes.attach(files[3], Quiet(20_000))
     inodes.attach(files[2], Quiet(70_000))
     assert [inode.node is not None for inode in files] == [True, False, True, True]

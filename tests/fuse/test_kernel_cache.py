@@ -1,4 +1,4 @@
-"""How long the kernel may keep what it is told, and that it forgets it when nobody tells of changes any more."""
+"""Lifetimes of the kernel's cache entries, and their invalidation when changes are no longer notified."""
 
 from __future__ import annotations
 

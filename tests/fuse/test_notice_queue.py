@@ -1,4 +1,4 @@
-"""Notices that the kernel keeps waiting for a lock are passed by: others wait for them no longer than a moment."""
+"""Notices blocked by a lock in the kernel are bypassed: other notices are delayed only for a moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zarrfs.fuse.notifier import Notifier
 
 
 class Kernel:
-    """Each folder, and each inode, has a lock: what needs one that is in ``locked`` waits."""
+    """Each folder and each inode has a lock: a notice that needs one in ``locked`` waits."""
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
@@ -53,7 +53,7 @@ def kernel() -> Iterator[Kernel]:
 
 
 async def told(kernel: Kernel, count: int) -> None:
-    """Until the kernel was told so much."""
+    """Wait until the kernel has got ``count`` notices."""
     with trio.fail_after(60):
         while len(kernel.told) < count:
             await trio.lowlevel.checkpoint()
@@ -78,7 +78,7 @@ def test_others_are_told_and_what_needs_the_same_lock_is_told_in_order(kernel: K
             notifier.inode(3)
             await told(kernel, 3)
             kernel.unlock(1)
-        # Who waits until all of it is told waits for those, too.
+        # A wait for all notices includes the blocked ones.
         assert kernel.told[3:5] == [(1, "a"), (1, "b")]
         await notifier.drained()
         assert kernel.told[5:] == [(1, "c")]

@@ -1,4 +1,4 @@
-"""The queue of what the kernel has to forget: bounded by what it knows, in order, and never waited for at the end."""
+"""The queue of invalidations for the kernel: bounded by its cache, in order, and not waited for at the end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_notices_are_given_in_order(kernel: Kernel) -> None:
     async def main() -> None:
         notifier = Notifier(kernel)
         notifier.start()
-        # Who finds pages forgotten finds the name forgotten.
+        # When pages are invalidated, the name has been invalidated before.
         for number in range(100):
             notifier.entry(number, "a")
             notifier.inode(number, attributes_only=bool(number % 2))
@@ -70,7 +70,7 @@ def test_a_notice_that_waits_stands_for_later_ones(kernel: Kernel) -> None:
             for number in range(3):
                 notifier.entry(number, "a")
                 notifier.inode(number)
-        # Six are different: they wait, are being given, or come after one that takes long.
+        # Six are different: they are queued, being delivered, or follow one that takes long.
         assert len(notifier) <= 18
         kernel.open.set()
         await notifier.drained()
@@ -103,7 +103,7 @@ def test_who_has_many_waits_for_room(kernel: Kernel) -> None:
 
 
 def test_who_holds_a_lock_of_the_kernels_waits_for_a_moment_and_for_pages(kernel: Kernel) -> None:
-    """Somebody may hold the lock of the folder meanwhile, and wait for that of the file."""
+    """Another request may hold the lock of the folder meanwhile, and wait for that of the file."""
     kernel.open.clear()
 
     @trio_test

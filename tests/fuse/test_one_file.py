@@ -1,4 +1,4 @@
-"""Who has one inode open has one file open: the kernel shows the pages of an inode to all of them."""
+"""All handles of one inode are of one file: the kernel shows them the same pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, OpenFlag
 
 
 class OneHandle(Handle):
-    """``released``: what its RELEASE waits for."""
+    """``released``: an event that its RELEASE waits for."""
 
     def __init__(self, of: object, released: trio.Event | None = None) -> None:
         self.of = of
@@ -42,7 +42,7 @@ class OneHandle(Handle):
 
 
 class Name(File):
-    """``now``: what has the name. ``found``: what it is found to have when it is opened next, which fails then."""
+    """``now``: the value under the name. ``found``: a new value that the next open finds; that open then fails."""
 
     ident = "npy/a.npy"
 
@@ -91,7 +91,7 @@ class Folder(Directory):
 
 
 class Opened:
-    """A file that the kernel knows and has open."""
+    """A file that is known to the kernel and open."""
 
     async def begin(self, *, is_there: bool = True) -> None:
         async def free_space() -> None:
@@ -122,7 +122,7 @@ def test_another_file_of_that_name_is_another_inode(when: str) -> None:
         with pytest.raises(pyfuse3.FUSEError) as refused:
             await known.open(known.ino)
         assert refused.value.errno == errno.ESTALE
-        # That is what the kernel does then, once.
+        # The kernel then repeats the lookup, once.
         another = await known.look_up()
         assert another != known.ino
         await known.open(another)
@@ -132,7 +132,7 @@ def test_another_file_of_that_name_is_another_inode(when: str) -> None:
 
 @pytest.mark.parametrize("is_whole_array", [True, False], ids=["whole array", "one value"])
 def test_an_array_of_which_elements_change_is_the_same_inode_while_it_is_open(is_whole_array: bool) -> None:
-    """Also where an answer that was made before the change is given after it. Another value is another file."""
+    """This holds for an answer that was computed before the change and is sent after it. Another value is another file."""
 
     async def main() -> None:
         known = Opened()
@@ -172,7 +172,7 @@ def test_a_file_that_is_made_where_another_is_open_is_another_inode(call: str) -
         known.file.now = object()
         another = await make()
         assert same == known.ino != another
-        # What the kernel was not told of it does not forget.
+        # Each lookup counts that the kernel was told of, since it forgets only those.
         assert known.session.inodes[another].lookups == 1 and known.session.inodes[known.ino].lookups == 2
 
     trio.run(main)
@@ -180,7 +180,7 @@ def test_a_file_that_is_made_where_another_is_open_is_another_inode(call: str) -
 
 @pytest.mark.logs("it is not whole")
 def test_a_name_whose_file_is_being_released_is_looked_up_afterwards() -> None:
-    """Who was told at close(2) that a new file was refused does not find it: not by what the kernel knows, nor by being faster."""
+    """After close(2) has returned the refusal of a new file, it cannot be found: neither by a cached name, nor by a fast lookup."""
 
     async def main() -> None:
         known = Opened()

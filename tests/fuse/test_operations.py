@@ -1,4 +1,4 @@
-"""Each handler, on a tree that raises: the right errno, and nothing but FUSEError leaves."""
+"""Each handler, on a tree that raises: the errno is right, and only FUSEError leaves a handler."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, OpenFlags, VfsNode
 
-# Made anew for each test: an error collects the frames that it passed through.
+# Created for each test: an error collects the frames that it passed through.
 ERRORS: dict[str, tuple[Callable[[], Exception], int]] = {
     "StoreError": (lambda: StoreError("the store is broken", key="k"), errno.EIO),
     "StoreTimeout": (lambda: StoreTimeout("the store does not answer", key="k"), errno.ETIMEDOUT),
@@ -38,7 +38,7 @@ ERRORS: dict[str, tuple[Callable[[], Exception], int]] = {
 
 
 class Raising:
-    """Raises ``error`` wherever it is asked, once it is set."""
+    """Raises ``error`` on every access, once it is set."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -151,7 +151,7 @@ class RaisingDirectory(Directory):
 
 
 class Known:
-    """Handlers over a raising tree, with a folder and a file that the kernel knows and has open."""
+    """Handlers over a raising tree, with a folder and a file that are known to the kernel and open."""
 
     def __init__(self) -> None:
         self.raising = Raising()
@@ -221,7 +221,7 @@ REFUSED = {"symlink"}
 
 
 def test_every_handler_is_tried() -> None:
-    # Those of its bases too, up to the library's own.
+    # Includes those of its base classes, up to the library's own.
     every = {
         name: value for base in Operations.__mro__ if base.__module__.startswith("zarrfs.") for name, value in vars(base).items()
     }
@@ -245,9 +245,9 @@ def test_a_handler_on_a_tree_that_raises(name: str, kind: str, caplog: pytest.Lo
         assert caught.value.errno == number
         assert [each for _, each in known.reported] == [error]
         (record,) = caplog.records
-        # What zarrfs does not know is a defect: the log says where.
+        # An unexpected exception is a defect: the log has its traceback.
         assert (record.exc_info is not None) == (not isinstance(error, StoreError))
-        # And the next request is served.
+        # The next request is served.
         known.raising.error = None
         if name != "release":
             await known.handlers.getattr(known.file, None)
@@ -332,7 +332,7 @@ def test_a_store_that_raises_is_an_errno_and_no_more(view: str, kind: str, tmp_p
             if view == "raw":
                 await driver.pread(fd, 10, 0)
             else:
-                # A chunk that may be changed is got when it is opened.
+                # A chunk opened for writing is read at open.
                 await driver.close(await driver.open(f"{folder}/0.0", os.O_RDWR))
 
         requests: list[tuple[str, Callable[[], Awaitable[object]]]] = [
@@ -391,7 +391,7 @@ def test_a_listing_that_fails_half_way_is_an_error_each_time_until_it_is_begun_a
             listed.clear()
             await known.handlers.readdir(fh, 9, None)
             assert listed == [b"file 7", b"file 8", b"file 9"]
-            # A position that was never reached by this handle.
+            # A position that this handle has never reached.
             again = await known.handlers.opendir(pyfuse3.ROOT_INODE, None)
             listed.clear()
             await known.handlers.readdir(again, 10, None)
@@ -424,7 +424,7 @@ def test_a_store_that_does_not_answer_is_etimedout_and_the_written_bytes_are_kep
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-# --- what the kernel is told ------------------------------------------------------------------------------------------------------
+# --- invalidations in the kernel --------------------------------------------------------------------------------------------------
 
 
 def test_changes_are_told_to_the_other_views_and_to_the_own_one_as_far_as_needed(tmp_path: Path) -> None:
@@ -440,7 +440,7 @@ def test_changes_are_told_to_the_other_views_and_to_the_own_one_as_far_as_needed
         told.clear()
         await driver.write(f"{driver.chunks}/a/0.0", bytes(24))
         assert (numbers["raw"], False) in told
-        # A codec may round, and padding is replaced: the pages of the writer are not what is read back.
+        # A codec may round, and padding is replaced: the writer's pages differ from the stored value.
         assert (numbers["chunks"], False) in told
 
     on_failing_store(body, tmp_path)

@@ -1,4 +1,4 @@
-"""READs that nobody waits for any more."""
+"""READs whose callers no longer wait."""
 
 from __future__ import annotations
 

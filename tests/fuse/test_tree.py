@@ -1,4 +1,4 @@
-"""The tree suite by requests, without a kernel: over a store that is no file system, and over one that is."""
+"""The tree suite by requests, without a kernel: over a store that is not a file system, and over one that is."""
 
 from __future__ import annotations
 

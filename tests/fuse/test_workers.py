@@ -15,7 +15,7 @@ from zarrfs.memory.reserve import Reserve
 
 
 class Scarce(Reserve):
-    """There is no room ``without`` times, and then there is."""
+    """Memory is missing ``without`` times, and available afterwards."""
 
     def __init__(self, without: int) -> None:
         super().__init__(1 << 12)
@@ -29,7 +29,7 @@ class Scarce(Reserve):
 
 
 def worked(loop: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch, *, is_over: bool = False) -> None:
-    """What a worker does with a ``loop`` of pyfuse3's."""
+    """Run a worker with ``loop`` in place of pyfuse3's."""
 
     async def _session_loop() -> None:
         await loop()
@@ -58,7 +58,7 @@ def test_an_error_in_a_worker_is_told_and_it_goes_on(monkeypatch: pytest.MonkeyP
 @pytest.mark.logs("a worker failed and continues")
 def test_an_error_that_cannot_even_be_told_ends_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     class Untold(Exception):
-        """As where there is no memory for words."""
+        """An exception whose text cannot be formatted, as without memory."""
 
         def __str__(self) -> str:
             raise MemoryError
@@ -96,7 +96,7 @@ def test_a_version_with_other_workers_is_left_as_it_is(monkeypatch: pytest.Monke
 def test_no_request_is_taken_while_there_is_no_memory_for_it_but_not_for_ever(
     without: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be what frees some."""
+    """The request may free memory."""
     scarce = Scarce(0)
     taken_at: list[float] = []
 
