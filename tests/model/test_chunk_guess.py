@@ -1,4 +1,4 @@
-"""The chunk shape that nobody chose is zarr-python's."""
+"""The default chunk shape is that of zarr-python."""
 
 from __future__ import annotations
 

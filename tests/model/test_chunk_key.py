@@ -1,4 +1,4 @@
-"""Chunk keys: coordinates there and back, and nothing else is one."""
+"""Chunk keys: coordinates to keys and back; other names are not keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunk plans against NumPy: what they gather is the range."""
+"""Chunk plans compared with NumPy: the gathered bytes are those of the range."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plans(draw: st.DrawFn) -> ChunkPlan:
 
 
 def chunked(array: np.ndarray, grid: RegularGrid) -> dict[tuple[int, ...], np.ndarray]:
-    """Every chunk at its full shape; -1 beyond the array's edge."""
+    """Return every chunk at its full shape; -1 beyond the array's edge."""
     found = {}
     for coords in np.ndindex(*grid.grid_shape(array.shape)):
         part = array[tuple(slice(c * n, (c + 1) * n) for c, n in zip(coords, grid.chunks, strict=True))]

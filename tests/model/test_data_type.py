@@ -1,4 +1,4 @@
-"""Data types: names, NumPy types, and what is refused."""
+"""Data types: names, NumPy types, and refused ones."""
 
 from __future__ import annotations
 

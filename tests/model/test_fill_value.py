@@ -1,4 +1,4 @@
-"""Fill values: every element has a JSON form that gives back its very bits.
+"""Fill values: every element has a JSON form that reproduces its exact bits.
 
 Source of the forms: v3 final "Permitted fill values"; zarr-extensions data-types.
 """
@@ -125,7 +125,7 @@ def test_raw_bits_are_a_list_and_raw_bytes_are_base64() -> None:
 
 @pytest.mark.parametrize("digits", ["0x01", "0x010203", "0xabcdefABCDEF01", "0x"])
 def test_digits_are_no_base64_of_raw_bits_and_of_fields(digits: str) -> None:
-    """Three bytes, or six, in base64: where the text has another form, it is not what somebody meant."""
+    """As base64 they are three or six bytes, but where the text defines another form, this is hardly their meaning."""
     for nbytes in (1, 3, 6, 12):
         fields = {"fields": [[f"f{number}", "uint8"] for number in range(nbytes)]}
         for data_type in (from_name(f"r{8 * nbytes}"), from_name("struct", fields)):

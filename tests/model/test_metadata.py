@@ -1,4 +1,4 @@
-"""Array metadata: the sums that everyone else relies on."""
+"""Array metadata: the derived sizes on which all other modules rely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards: places in an index held against an array that is ordered by NumPy, and pairs against sets of bytes."""
+"""Shards: index positions compared with an array ordered by NumPy, and pairs compared with sets of bytes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def specs(draw: st.DrawFn) -> ShardSpec:
 
 
 def places(spec: ShardSpec) -> np.ndarray:
-    """Of each chunk of a shard, by its coordinates in the shard, its place in the index."""
+    """Return the index position of each chunk of a shard, by its coordinates in the shard."""
     by_index = np.arange(np.prod(spec.chunks_per_shard, dtype=int)).reshape([spec.chunks_per_shard[axis] for axis in spec.axes])
     return by_index.transpose(np.argsort(spec.axes)) if spec.axes else by_index
 
 
 def chunks_of(spec: ShardSpec, shard: Coords) -> dict[int, Coords]:
-    """Every chunk of a shard by its place."""
+    """Return every chunk of a shard by its index position."""
     table = places(spec)
     return {
         int(table[local]): tuple(
@@ -59,7 +59,7 @@ def test_every_chunk_has_its_place(spec: ShardSpec, data: st.DataObject) -> None
 @unhurried
 @given(specs(), st.data())
 def test_a_shard_at_the_edge_holds_what_is_inside(spec: ShardSpec, data: st.DataObject) -> None:
-    """Also one that lies outside altogether, as before a resize."""
+    """This includes a shard completely outside, as before a resize."""
     shard = tuple(data.draw(st.integers(0, 2)) for _ in spec.chunks_per_shard)
     grid: Shape = tuple(data.draw(st.integers(0, 9)) for _ in spec.chunks_per_shard)
     chunks = chunks_of(spec, shard)
@@ -117,7 +117,7 @@ def is_inside(pair: Pair, first: int, stop: int) -> bool:
 
 
 def is_bad(pairs: list[Pair], place: int, first: int, stop: int) -> bool:
-    """Whether a pair leads out, or shares some byte with another pair that does not."""
+    """Return True if a pair leads out, or shares a byte with another pair that does not."""
     pair = pairs[place]
     if pair == (EMPTY, EMPTY):
         return False
@@ -183,7 +183,7 @@ def test_an_index_without_chunks() -> None:
 @unhurried
 @given(specs(), st.lists(st.binary(max_size=9), min_size=1, max_size=6), st.integers(0, 40), st.data())
 def test_a_new_shard_is_read_back(spec: ShardSpec, values: list[bytes], index_nbytes: int, data: st.DataObject) -> None:
-    """Chunks that are one object are stored once; those that only look alike are not searched for."""
+    """Chunks that are one object are stored once; equal objects are not searched for."""
     objects = [data.draw(st.sampled_from([bytearray, memoryview]))(value) for value in values]
     chunks = data.draw(st.dictionaries(st.integers(0, spec.chunks - 1), st.sampled_from(objects)))
     pieces, pairs = assemble(spec, chunks, index_nbytes)

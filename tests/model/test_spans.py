@@ -1,4 +1,4 @@
-"""Spans against a plain set."""
+"""Spans compared with a plain set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever cuts an array asks the grid: plans and slabs of a grid of unequal chunks."""
+"""All divisions of an array use the grid: plans and slabs of a grid of unequal chunks."""
 
 from __future__ import annotations
 
