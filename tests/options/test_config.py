@@ -8,7 +8,7 @@ import pytest
 from zarrfs.errors import UsageError
 from zarrfs.options.config import MountConfig, options, parse_size, resolve, split_mount_options
 
-# One way to say each option that is not its default, and what it means.
+# One spelling of each option with a value other than its default, and the resulting value.
 SPOKEN = {
     "foreground": ("yes", True),
     "read_only": ("yes", True),

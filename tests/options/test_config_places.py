@@ -1,4 +1,4 @@
-"""What is mounted where, named by the TOML file (`store` and `mountpoint`)."""
+"""Stores and mountpoints from the TOML file (`store` and `mountpoint`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_file_names_what_is_not_given(file: Path) -> None:
     assert config == MountConfig(store="s3://key:canary@bucket/x.zarr", mountpoint="/mnt/air", read_only=True)
     assert resolve("/x", None, environment={}, config_file=str(file)).mountpoint == "/mnt/air"
     assert resolve("/x", "/m", environment={}, config_file=str(file)) == MountConfig(store="/x", mountpoint="/m", read_only=True)
-    # What only looks at a store mounts nothing.
+    # A command that only reads a store does not mount.
     assert resolve("/x", environment={}, config_file=str(file)).mountpoint == ""
 
 
@@ -121,7 +121,7 @@ def test_one_file_mounts_and_unmounts(way: str, file: Path, tmp_path: Path, monk
         assert (done.returncode, done.stderr) == (0, "")
         with killed_at_last(int(json.loads((path / ".zarrfs/config.json").read_bytes())["pid"]), path):
             (path / "raw/k").write_bytes(b"new")
-            # From another folder, as everything here: / is where `zarrfs` runs in these tests.
+            # From another folder, as in all of these tests: `zarrfs` runs in /.
             assert os.path.ismount(path)
             done = zarrfs("umount", *([] if way == "environment" else ["--config", str(file)]))
         assert done.returncode == 0, done.stderr

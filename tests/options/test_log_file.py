@@ -1,4 +1,4 @@
-"""The log file: where it is, what it may be, and what becomes of lines that it cannot take."""
+"""The log file: its path, the permitted kinds of files, and lines that cannot be written to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zarrfs.options.log_file import configure, default_file, open_to_append, ope
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    """That of zarrfs, as it is at the start of a program; its handlers are closed afterwards."""
+    """The logger of zarrfs, as at the start of a program; its handlers are closed afterwards."""
     found = logging.getLogger("zarrfs")
     before, last = found.handlers[:], logging.lastResort
     formatter = last.formatter if last is not None else None
@@ -66,7 +66,7 @@ def test_that_a_file_cannot_be_opened_again_is_told_on_stderr(
 def test_a_line_that_the_file_cannot_take_goes_to_stderr(
     logger: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A log that was moved away and cannot be created again is no reason for whoever logs to fail."""
+    """If a log was moved away and cannot be created again, log calls do not fail."""
     log_that_cannot_be_created_again(tmp_path)
     monkeypatch.setattr(sys, "stderr", sys.__stderr__)
     logger.info("nowhere to go")
@@ -100,7 +100,7 @@ def test_a_file_of_another_user_is_not_roots_log(tmp_path: Path, monkeypatch: py
 
 
 def test_what_is_neither_file_nor_device_is_refused_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that was exchanged for a folder while it was opened."""
+    """As if it was replaced by a folder while it was opened."""
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(log_file.own_files, "open_file", lambda path, *_: os.open(tmp_path, os.O_RDONLY))
     monkeypatch.setattr(log_file, "_let_readers_in", lambda descriptor, mode: None)

@@ -10,7 +10,7 @@ from zarrfs.options.log_lines import OF_A_KEY, OF_A_KIND, WINDOW, Formatter, Lim
 
 
 class Log:
-    """A log with a clock of its own; ``lines``: what was written so far, without time and level."""
+    """A log with a clock of its own; ``lines`` are its lines so far, without time and level."""
 
     def __init__(self) -> None:
         self.now = 0.0

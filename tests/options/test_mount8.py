@@ -1,4 +1,4 @@
-"""Options of mount(8) in -o: they are nobody's mistake, and a mistake is none of them."""
+"""Options of mount(8) in -o: none of them is taken for a mistake, and no mistake for one of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_mount_8_documents_is_no_mistake(option: str) -> None:
 
 @pytest.mark.parametrize("option", REFUSED)
 def test_what_cannot_be_had_is_refused_with_a_reason(option: str) -> None:
-    for unknown in (None, lambda name: None):  # nor is it passed over where unknown ones are
+    for unknown in (None, lambda name: None):  # not ignored either where unknown options are
         with pytest.raises(UsageError, match=f"-o {option.partition('=')[0]}: .*: (unmount|leave out|leave it out)"):
             resolve("/x", mount_options=[option], environment={}, unknown=unknown)
 

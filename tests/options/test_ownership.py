@@ -22,7 +22,7 @@ def test_names() -> None:
     assert ownership.parse_group(group.gr_name) == group.gr_gid
 
 
-# 2^32 - 1 would be the kernel's "as it is", and superscripts are digits to str.isdigit().
+# 2^32 - 1 would be the kernel's "unchanged", and superscripts are digits to str.isdigit().
 @pytest.mark.parametrize("text", [str(2**32 - 1), "9" * 5000, "-1", "1.5", "", " 0", "²", "no such one", "a\0b"])
 def test_nonsense_for_an_owner(text: str) -> None:
     for parse, kind in ((ownership.parse_user, "user"), (ownership.parse_group, "group")):
