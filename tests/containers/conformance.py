@@ -1,7 +1,7 @@
-"""What holds of every container, run over all that are registered by ``test_conformance.py``.
+"""Requirements on every container; ``test_conformance.py`` runs them over all registered containers.
 
-A container gets metadata and returns the layout of a file: literal bytes, and elements of arrays. What it cannot represent it refuses
-with `NotRepresentable`. The bytes are not judged here: only the format's own reader can do that.
+A container gets metadata and returns the layout of a file: literal bytes, and elements of arrays. It refuses metadata that it cannot
+represent with `NotRepresentable`. The bytes are not judged here: only the format's own reader can do that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, Uns
 
 
 def array(shape: tuple[int, ...], data_type: DataType, chunks: tuple[int, ...] | None = None) -> ArrayMetadata:
-    """An array of zeros."""
+    """Return an array of zeros."""
     return ArrayMetadata(
         shape=shape,
         data_type=data_type,
@@ -121,7 +121,7 @@ class ContainerConformance:
 
 @st.composite
 def hierarchies(draw: st.DrawFn) -> list[Node]:
-    """Any few nodes, as for `GroupContainer.layout`."""
+    """Return any few nodes, as for `GroupContainer.layout`."""
     attributes = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5) | st.lists(st.floats()), max_size=3)
     nodes: list[Node] = [GroupNode(path=ROOT, dialect="v3", attributes=draw(attributes))]
     for index, parent in enumerate(draw(st.lists(st.integers(0, 9), max_size=8))):

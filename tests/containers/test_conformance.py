@@ -1,4 +1,4 @@
-"""The conformance suites of containers, over every one that is registered, and a format for groups that only tests have."""
+"""The conformance suites of containers, over every registered one, and a group format for tests."""
 
 from __future__ import annotations
 

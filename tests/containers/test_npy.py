@@ -19,7 +19,7 @@ from zarrfs.model.data_type import DataType, from_name, from_numpy
 
 
 def written(data_type: DataType, shape: tuple[int, ...], elements: bytes) -> bytes:
-    """The file, with these bytes as elements."""
+    """Return the file, with these bytes as elements."""
     layout = PLUGIN.layout(array(shape, data_type))
     return b"".join(
         extent.data if isinstance(extent, Literal) else elements[extent.start : extent.start + extent.nbytes]
@@ -57,7 +57,7 @@ def test_fields_too_many_for_the_first_version_of_the_format() -> None:
     data_type = from_numpy(np.dtype([(f"a field with a long name, number {n}", "<i4") for n in range(2000)]))
     content = written(data_type, (1,), bytes(8000))
     assert np.lib.format.read_magic(io.BytesIO(content)) == (2, 0)
-    # NumPy asks its caller to trust so long a header.
+    # NumPy requires its caller to permit so long a header.
     assert np.lib.format.read_array(io.BytesIO(content), max_header_size=1 << 20).dtype == data_type.npy_dtype
 
 
@@ -104,7 +104,7 @@ def test_headers_that_make_no_sense_are_refused(text: str) -> None:
 
 
 def test_no_header_is_handed_to_the_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It needs most of a minute for 60,000 blanks, in which nobody else is answered."""
+    """The tokenizer needs most of a minute for 60,000 blanks, and blocks all other requests meanwhile."""
     monkeypatch.setattr(tokenize, "generate_tokens", None)
     with pytest.raises(ContentInvalid, match="never closed"):
         PLUGIN.read_head(with_header("{'descr': '<f2', 'fortran_order': False, 'shape': (3," + " " * 60_000))
