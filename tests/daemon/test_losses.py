@@ -1,4 +1,4 @@
-"""Queued chunks that cannot be stored are saved, whatever the task in which that is found."""
+"""Queued chunks that cannot be stored are saved, whichever task detects that."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make(path: Path, dtype: str) -> None:
 class ReplacedStore(InterruptedStore):
     """The folder ``root``, in which another program replaces the array ``a`` at the moment when a shard of it is set.
 
-    ``looked_at``: what a task of its own does then.
+    ``looked_at`` then runs in a task of its own.
     """
 
     root: Path
@@ -111,7 +111,7 @@ async def test_chunks_of_an_array_that_another_mount_has_set_aside_for_a_moment_
     make(root / "a", "i4")
     async with tree_of(root, cache_dir=str(tmp_path / "cache"), shard_delay="600") as tree:
         await write(tree, "chunks/a/0", CHUNK)
-        # As in a rename over it, which is undone if it fails.
+        # As during a rename over it, which is undone if it fails.
         (root / ".zarrfs/0").mkdir(parents=True)
         os.rename(root / "a", root / ".zarrfs/0/old")
         await tree.queue.end()

@@ -1,4 +1,4 @@
-"""What makes no progress is given up after its time, and what makes some is not."""
+"""Work without progress is given up after its time, and work with progress is not."""
 
 from __future__ import annotations
 

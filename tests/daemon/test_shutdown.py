@@ -1,4 +1,4 @@
-"""The end of a mount is announced first, and what is left of it is told afterwards."""
+"""The end of a mount is announced first, and remaining work is reported afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zarrfs.daemon.shutdown import Shutdown
 
 
 class SlowManager:
-    """A service manager that takes five seconds to hear of the end."""
+    """A service manager that takes five seconds to receive the end."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []

@@ -1,4 +1,4 @@
-"""Long work leaves the loop to others, short work is done at once, and what says the same twice is done once."""
+"""Long work yields to other tasks, short work is done at once, and equal pending work is done once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_news_that_say_the_same_are_one_until_it_begins() -> None:
             told.run(work(done, "all", 100), in_turn=True, name="all")
         while ("all", 0) not in done:
             await trio.lowlevel.checkpoint()
-        # It has begun: what comes now may concern what it has passed already.
+        # It has begun: new work of the same name may concern parts that it has passed already.
         told.run(work(done, "all", 100), in_turn=True, name="all")
         await told.done()
     assert done.count(("all", 99)) == 2

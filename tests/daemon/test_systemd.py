@@ -14,7 +14,7 @@ from zarrfs.daemon.systemd import Nobody, service_manager
 
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """A service manager's end of the socket, which NOTIFY_SOCKET names."""
+    """A service manager's end of the socket in NOTIFY_SOCKET."""
     name = str(tmp_path / "notify") if request.param == "path" else f"@zarrfs-{tmp_path}"[:100]
     monkeypatch.setenv("NOTIFY_SOCKET", name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
@@ -24,7 +24,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 def heard(listening: socket.socket) -> list[str]:
-    """All that has arrived."""
+    """Return all messages that have arrived."""
     messages = []
     while True:
         try:
@@ -73,7 +73,7 @@ def test_what_is_said_at_once_arrives_in_its_order_and_nothing_is_ready_that_sto
 
 
 def test_a_text_is_one_line_of_utf8_that_fits(manager: socket.socket) -> None:
-    """A path may hold a line feed, which would begin another assignment, and bytes that are no text."""
+    """A path may contain a line feed, which would begin another assignment, and bytes that are not text."""
 
     async def live() -> None:
         told = service_manager()

@@ -1,4 +1,4 @@
-"""Tasks in the background of a mount: what one raises ends no other."""
+"""Background tasks of a mount: an exception in one ends no other."""
 
 from __future__ import annotations
 

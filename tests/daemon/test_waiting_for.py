@@ -1,4 +1,4 @@
-"""What SIGUSR1 has a daemon write to its log: keys, and never values."""
+"""The report that a daemon logs on SIGUSR1: keys, and never values."""
 
 from __future__ import annotations
 
