@@ -1,11 +1,10 @@
-"""Mutates stores and looks at what comes of them: ``make fuzz``, ``make fuzz SEED=7 MINUTES=60``.
+"""Mutates stores and judges the results: ``make fuzz``, ``make fuzz SEED=7 MINUTES=60``.
 
-    python -m tests.fuzz [--seed SEED] [--minutes M] [--round N | --mount N]     # exit code 1 when there is a finding
+    python -m tests.fuzz [--seed SEED] [--minutes M] [--round N | --mount N]     # exit code 1 for a finding
 
-Prints its seed. Judges: the process lives; no exception but those of zarrfs; no traceback in the log; processor time and memory of each
-mutant; of mounts, the longest wait of another user; and no other bytes than the right ones where a checksum covers them. Of LMDB none but
-the exceptions: its library trusts its files, and may end the process. A finding names its round, and ``--seed SEED --round N`` makes it
-again, in this process.
+Prints its seed. Criteria: the process lives; no exceptions but those of zarrfs; no traceback in the log; processor time and memory of
+each mutant; in mounts, the longest wait of another user; and no wrong bytes under a checksum. For LMDB only exceptions are judged: its
+library trusts its files, and may end the process. A finding names its round, and ``--seed SEED --round N`` repeats it in this process.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from pathlib import Path
 from tests.fuzz import mounts, rounds
 
 ROUNDS = 25
-"""Rounds of a worker: what leaks ends with it."""
+"""Rounds of a worker, which bounds leaks."""
 LMDB_ROUNDS = 3
 _STUCK_S = 90.0
-"""A round that takes longer is taken for one that never ends."""
+"""Duration after which a round counts as endless."""
 
 
 def main() -> int:
@@ -58,7 +57,7 @@ def _asked(seed: str, asked: argparse.Namespace) -> Iterator[str]:
 
 
 def run(seed: str, seconds: float, *, with_mounts: bool = True) -> Iterator[str]:
-    """Findings, as text, of as many rounds as there is time for: one mount after every few workers."""
+    """Yield findings, as text, of as many rounds as time permits: one mount after every few workers."""
     end = time.monotonic() + seconds
     number = mount = 0
     while time.monotonic() < end:
@@ -71,7 +70,7 @@ def run(seed: str, seconds: float, *, with_mounts: bool = True) -> Iterator[str]
 
 
 def _worker(seed: str, first: int, count: int, end: float, kind: str = "") -> Iterator[str]:
-    """Findings of some rounds. Where the library of LMDB ends the process, as it may, the others are left out."""
+    """Yield findings of some rounds. If the LMDB library ends the process, as it may, the remaining rounds are skipped."""
     command = [sys.executable, "-m", "tests.fuzz.worker", seed, str(first), str(count), *([kind] if kind else [])]
     named = f"seed {seed}, {kind or 'round'}"
     at: int | None = first
@@ -99,7 +98,7 @@ def _worker(seed: str, first: int, count: int, end: float, kind: str = "") -> It
 
 
 def _lines(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """Lines of its output, until its end. Raises TimeoutError when there is none for long."""
+    """Yield lines of its output, until its end. Raises TimeoutError after a long time without any."""
     assert process.stdout is not None
     kept = b""
     while True:

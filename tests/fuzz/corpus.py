@@ -1,4 +1,4 @@
-"""What is mutated: the stores of ``tests/cases`` as dicts of keys, and archives made of them as dicts of files."""
+"""The originals of mutants: the stores of ``tests/cases`` as dicts of keys, and archives of them as dicts of files."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.support.cases import CASES, cases
 
 _DOCUMENTS = {".zarray", ".zgroup", ".zattrs", ".zmetadata", "zarr.json", "meta", "attrs", "__zmeta__", "__zattr__"}
 _CHECKSUMS = {"crc32", "crc32c", "adler32", "jenkins_lookup3", "gzip", "zlib", "bz2"}
-"""Codecs that notice when what they decode is not what was encoded. Not fletcher32: to it 0x0000 and 0xFFFF are the same."""
+"""Codecs that detect changes of their encoded data. Not fletcher32, which does not distinguish 0x0000 and 0xFFFF."""
 
 ARCHIVES = [name for name in MAKERS if not name.startswith("lmdb")]
-"""Kinds of archives whose readers are made for files that one does not trust. LMDB's is not (docs/SECURITY.md)."""
+"""Kinds of archives whose readers are designed for untrusted files. LMDB's is not (docs/SECURITY.md)."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A store of which one value is another one. ``checked``: the path of the array whose bytes are then errors or what they were."""
+    """A store with one changed value. ``checked``: the path of an array whose bytes have to be either an error or the original ones."""
 
     case: str
     key: str
@@ -37,7 +37,7 @@ class Mutant:
 
 @cache
 def stores() -> dict[str, dict[str, bytes]]:
-    """Keys and values of every case that is a folder."""
+    """Return keys and values of every case that is a folder."""
     layouts = sorted(folder.name for folder in CASES.iterdir() if folder.is_dir())
     found = [case for layout in layouts for case in cases(layout) if case.manifest["store_format"] == "directory"]
     return {case.name: case.values for case in found}
@@ -45,13 +45,13 @@ def stores() -> dict[str, dict[str, bytes]]:
 
 @cache
 def donors() -> list[bytes]:
-    """Values to splice from."""
+    """Return values to splice from."""
     return sorted({value for values in stores().values() for value in values.values() if value})
 
 
 @cache
 def archive(kind: str, case: str) -> dict[str, bytes]:
-    """The files of an archive, by their names below the folder that it lies in; the first one is what is opened."""
+    """Return the files of an archive, by their names below its folder; the first one is opened."""
     with tempfile.TemporaryDirectory() as folder:
         path = MAKERS[kind](Path(folder), stores()[case])
         files = {
@@ -61,7 +61,7 @@ def archive(kind: str, case: str) -> dict[str, bytes]:
 
 
 def mutant(mutator: Mutator) -> Mutant:
-    """A case, one value of which is mutated, gone, or another key's too."""
+    """Return a case in which one value is mutated, removed, or replaced by that of another key."""
     name = mutator.random.choice(list(stores()))
     key = mutator.random.choice(list(stores()[name]))
     values = _near(key, stores()[name])
@@ -83,7 +83,7 @@ def mutant(mutator: Mutator) -> Mutant:
 
 
 def _near(key: str, values: Mapping[str, bytes]) -> dict[str, bytes]:
-    """``key`` and what it has to do with: the root's documents, and the node below the root. Others would only be read once more."""
+    """Return ``key`` and related ones: the root's documents, and the node below the root. The others would only be read again."""
     if any(each.startswith(("meta/", "data/")) for each in values):
         return dict(values)
     top = key.partition("/")[0]
@@ -91,7 +91,7 @@ def _near(key: str, values: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def is_document(key: str) -> bool:
-    """Whether a key is a document's in some layout."""
+    """Return True if a key is a document's in some layout."""
     name = key.rpartition("/")[2]
     return (
         name in _DOCUMENTS or name.endswith((".array.json", ".group.json", ".array", ".group")) or key == "meta/root/consolidated"
@@ -99,7 +99,7 @@ def is_document(key: str) -> bool:
 
 
 def _document_of(key: str, values: Mapping[str, bytes]) -> tuple[str, dict[str, Any]]:
-    """The array that a chunk belongs to, and what its document says; of v2 and the final v3 alone."""
+    """Return the array that a chunk belongs to, and its document; for v2 and the final v3 only."""
     for folder in _above(key):
         for name in ("zarr.json", ".zarray"):
             try:
@@ -117,7 +117,7 @@ def _above(key: str) -> Iterator[str]:
 
 
 def _is_checked(document: dict[str, Any]) -> bool:
-    """Whether every byte of a chunk's value lies under a checksum; of a shard's, each inner chunk and the index."""
+    """Return True if every byte of a chunk's value is under a checksum; for a shard, of each inner chunk and the index."""
     if document.get("zarr_format") == 2:
         codecs = [*(document.get("filters") or []), document.get("compressor")]
         return any(_notices(codec) for codec in codecs if isinstance(codec, dict))
@@ -132,7 +132,7 @@ def _notices(codec: Any) -> bool:
     if not isinstance(codec, dict):
         return False
     name = str(codec.get("id") or codec.get("name")).removeprefix("numcodecs.")
-    # zstd: the frame itself says whether it has a checksum, and a mutant says that it has none.
+    # zstd: the frame itself declares whether it has a checksum, and a mutant may declare none.
     return name in _CHECKSUMS
 
 
@@ -142,7 +142,7 @@ def _ends_in_crc32c(sharding: dict[str, Any]) -> bool:
 
 
 def _index_of(document: dict[str, Any], shard: bytes) -> tuple[int, int, bool] | None:
-    """Where a shard's index lies, and whether it has a checksum: of shards of the final v3 that nothing encodes further."""
+    """Return begin and end of a shard's index, and whether it has a checksum; for final v3 shards without further codecs only."""
     try:
         (codec,) = document["codecs"]
         configuration = codec["configuration"]

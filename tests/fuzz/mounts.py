@@ -1,4 +1,4 @@
-"""Rounds of mutants in real mounts: many stores in one folder, all of which is listed and read, judged from outside."""
+"""Rounds of mutants in real mounts: many stores in one folder, completely listed and read, judged from outside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.judged_mount import FORBIDDEN, check, judged
 from tests.support.mounting import zarrfs
 
 TOGETHER = 60
-"""Mutants of a mount."""
+"""Mutants in a mount."""
 
 PEAK = (192 << 20) + 150 * 10**6
 LONGEST_WAIT_S = 0.25
@@ -29,7 +29,7 @@ _ASKS = [
 
 
 def play(seed: str, number: int, together: int = TOGETHER) -> list[Finding]:
-    """All faults of one mount."""
+    """Return all faults of one mount."""
     mutator = Mutator(f"{seed}/mount/{number}", corpus.donors())
     mutants = {f"m{index}": corpus.mutant(mutator) for index in range(together)}
     with tempfile.TemporaryDirectory(prefix="zarrfs-fuzz-") as folder:
@@ -38,7 +38,7 @@ def play(seed: str, number: int, together: int = TOGETHER) -> list[Finding]:
             _write(store / name, mutant.values)
         if reported := [*_report("info", store), *_report("check", store)]:
             return reported
-        # A wait is the machine's fault as often as ours: what is found has to be found again.
+        # A long wait may be caused by the machine: a finding has to be reproduced.
         for again in (True, False):
             with judged(store, "--read-only", "--cache-dir", str(cache)) as verdict:
                 provoke(verdict.mount.path, _ASKS, _ASKED_S)
@@ -53,7 +53,7 @@ def play(seed: str, number: int, together: int = TOGETHER) -> list[Finding]:
 
 
 def _report(command: str, store: Path) -> list[Finding]:
-    """What is wrong with a command that looks at the same store without a mount."""
+    """Return the faults of a command that reads the same store without a mount."""
     try:
         done = zarrfs(command, "--json", str(store))
     except subprocess.TimeoutExpired:
@@ -70,5 +70,5 @@ def _write(folder: Path, values: Mapping[str, bytes]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(value)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
-            # A key below another key: no folder can hold both.
+            # A key below another key: no folder can represent both.
             continue

@@ -1,8 +1,8 @@
-"""Mutations of bytes: blind ones, and such as know what a document, a chunk, a shard's index or an archive looks like.
+"""Mutations of bytes: blind ones, and others aware of the form of a document, a chunk, a shard's index or an archive.
 
-Written here and not taken from a library. Atheris and AFL++ mutate as blindly as `Mutator.anything`, and steer by coverage, for which the
-program has to be instrumented and run alone; here hundreds of mutants lie in one store, in one mount. Hypothesis draws values and shrinks
-them, at some milliseconds each, and shrinking a mount is worth nothing: what is found is named by its seed and made again by that.
+Written here instead of taken from a library. Atheris and AFL++ mutate as blindly as `Mutator.anything`, and steer by coverage, for which
+the program has to be instrumented and run alone; here hundreds of mutants are in one store, in one mount. Hypothesis draws values and
+shrinks them, at some milliseconds each, and shrinking a mount is useless: a finding is named by its seed and repeated with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _MOST = 1 << 20
-"""No mutant is larger than this and its origin."""
+"""Limit for the size of a mutant, unless its original is larger."""
 
 INTEGERS = [
     0,
@@ -194,19 +194,19 @@ LIKELY: dict[str, list[Any]] = {
     ],
     "storage_transformers": [[], [{}], [{"name": "indexed", "configuration": {}}], None, {}],
 }
-"""Values that a parser may take, by the member's name: faults often need two members that do not fit."""
+"""Values that a parser may accept, by the member's name: faults often need two members that do not match."""
 LIKELY |= {"chunks": LIKELY["chunk_shape"], "shape": LIKELY["chunk_shape"], "dimension_separator": LIKELY["separator"]}
 
 
 class Mutator:
-    """Mutants of what it is given, the same ones for the same ``seed``. ``donors`` give pieces to splice in."""
+    """Mutants of given data, the same ones for the same ``seed``. ``donors`` are values to splice from."""
 
     def __init__(self, seed: str, donors: Sequence[bytes] = ()) -> None:
         self.random = random.Random(seed)
         self._donors = donors
 
     def document(self, data: bytes) -> bytes:
-        """Of a JSON document: most of these are JSON."""
+        """Return a mutant of a JSON document, usually still JSON."""
         if self.random.random() < 0.2:
             return self.anything(data)
         try:
@@ -215,22 +215,22 @@ class Mutator:
             return self.anything(data)
         for _ in range(self._few() + self.random.randrange(2)):
             value = self._json(value)
-        # Lone surrogates have to be escaped, and infinities are what Python's writer makes of them.
+        # Lone surrogates have to be escaped, and infinities are as Python's writer spells them.
         text = json.dumps(value)
         if self.random.random() < 0.1:
             text = self._doubled_member(text)
         return text.encode()
 
     def chunk(self, data: bytes) -> bytes:
-        """Of an encoded chunk: headers are where sizes are."""
+        """Return a mutant of an encoded chunk: sizes are in its header."""
         return self._number(data, min(len(data), 40)) if self.random.random() < 0.4 else self.anything(data)
 
     def index(self, data: bytes, begin: int, end: int) -> bytes:
-        """Of a shard whose index is ``data[begin:end]``: nothing else is changed."""
+        """Return a mutant of a shard whose index is ``data[begin:end]``: only the index is changed."""
         return data[:begin] + self._index(data[begin:end], len(data)) + data[end:]
 
     def zip(self, data: bytes) -> bytes:
-        """Of a zip file: fields of its headers, most often."""
+        """Return a mutant of a zip file, usually with changed fields of its headers."""
         found = [at for mark in (b"PK\1\2", b"PK\3\4", b"PK\5\6", b"PK\6\6", b"PK\6\7") for at in _all(data, mark)]
         if not found or self.random.random() < 0.3:
             return self.anything(data)
@@ -241,7 +241,7 @@ class Mutator:
         return data
 
     def anything(self, data: bytes) -> bytes:
-        """Of any bytes."""
+        """Return a mutant of any bytes."""
         ways = (
             self._flip,
             self._flip,
@@ -301,7 +301,7 @@ class Mutator:
         return self._number(data, len(data))
 
     def _number(self, data: bytes, within: int) -> bytes:
-        """An integer in the first bytes, of some size and either order, is another one."""
+        """Return ``data`` with an integer in its first bytes, of some size and either order, replaced by another one."""
         nbytes = self.random.choice((1, 2, 4, 8))
         if within < nbytes or len(data) < nbytes:
             return self._flip(data)
@@ -339,7 +339,7 @@ class Mutator:
     # --- JSON -------------------------------------------------------------------------------------------------------------------
 
     def _json(self, value: Any) -> Any:
-        """``value`` with something in it that is different."""
+        """Return ``value`` with a part of it changed."""
         if isinstance(value, dict) and value and self.random.random() < 0.9:
             name = self.random.choice(list(value))
             if name in LIKELY and self.random.random() < 0.5:
@@ -381,7 +381,7 @@ class Mutator:
         )
 
     def _doubled_member(self, text: str) -> str:
-        """The first member twice: which of them counts?"""
+        """Return the document with its first member twice: readers may disagree on which one counts."""
         return text.replace("{", '{"zarr_format": 3, "shape": [-1], ', 1) if text.startswith("{") and len(text) > 2 else text
 
 

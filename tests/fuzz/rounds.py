@@ -1,6 +1,6 @@
-"""Rounds of mutants without a kernel: a few stores side by side in one tree, all of which is read, and what must not come of it.
+"""Rounds of mutants without a kernel: a few stores side by side in one tree, which is read completely and judged.
 
-A round is named by the seed and its number, and is the same one whenever it is made again.
+A round is named by the seed and its number, and can be repeated exactly.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
 
 TOGETHER = 8
-"""Mutants of a round."""
+"""Mutants in a round."""
 
 MEMORY_LIMIT = 32 << 20
 CPU_S = 3.0
-"""What one mutant of some kilobytes may cost."""
+"""Limit for the processor time of one mutant of some kilobytes."""
 PEAK = MEMORY_LIMIT + 150 * 10**6
-"""Resident memory that may come to what the process had before."""
+"""Limit for resident memory beyond the initial one of the process."""
 
 _LISTED = 300
 _DEEP = 12
@@ -46,14 +46,14 @@ _DEEP = 12
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault: what was mutated, and what came of it."""
+    """A fault: the mutant, and its effect."""
 
     mutant: str
     what: str
 
 
 class _Faults(logging.Handler):
-    """Tracebacks that were logged instead of raised."""
+    """Collects tracebacks that were logged instead of raised."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -65,7 +65,7 @@ class _Faults(logging.Handler):
 
 
 def play(seed: str, number: int) -> list[Finding]:
-    """All faults of one round."""
+    """Return all faults of one round."""
     mutator = Mutator(f"{seed}/{number}", corpus.donors())
     faults = _Faults()
     logger = logging.getLogger("zarrfs")
@@ -84,7 +84,7 @@ def play(seed: str, number: int) -> list[Finding]:
 
 
 def lmdb_round(seed: str, number: int) -> list[Finding]:
-    """An LMDB alone: its library may end the process."""
+    """Return all faults of an LMDB round, which is separate because its library may end the process."""
     return _archive_round(Mutator(f"{seed}/lmdb/{number}", corpus.donors()), ["lmdb", "lmdb-file"])
 
 
@@ -92,7 +92,7 @@ def lmdb_round(seed: str, number: int) -> list[Finding]:
 
 
 def judge(mutants: Sequence[Mutant]) -> list[Finding]:
-    """Read stores side by side; what costs too much together is looked at one by one."""
+    """Return faults found in stores side by side; if together they cost too much, each is measured alone."""
     found, cost = _measured(mutants)
     if cost is None or len(mutants) == 1:
         return found + ([Finding(str(mutants[0]), cost)] if cost else [])
@@ -101,7 +101,7 @@ def judge(mutants: Sequence[Mutant]) -> list[Finding]:
 
 
 def _measured(mutants: Sequence[Mutant]) -> tuple[list[Finding], str | None]:
-    """Findings, and what is wrong with time or memory. A round of several may cost as much as one."""
+    """Return findings, and the excess in time or memory, if any. A round of several may cost as much as one."""
     begin, had = time.process_time(), _reset_peak()
     found = trio.run(_survey_all, mutants)
     cpu, peak = time.process_time() - begin, _peak() - had
@@ -135,11 +135,11 @@ async def _tree(stores: Mapping[str, Mapping[str, bytes]], **options: str) -> As
 
 
 SOUND: dict[str, dict[str, Found]] = {}
-"""What is read of cases that nobody mutated, by their names."""
+"""Results of the original cases, by their names."""
 
 
 async def _wrong(mutant: Mutant, found: dict[str, Found]) -> list[str]:
-    """Bytes under a checksum that are others than those of the sound store."""
+    """Return paths of bytes under a checksum that differ from those of the original store."""
     if mutant.case not in SOUND:
         async with _tree({"m0": corpus.stores()[mutant.case]}) as tree:
             SOUND[mutant.case] = await survey(tree, "m0")
@@ -156,8 +156,8 @@ async def _wrong(mutant: Mutant, found: dict[str, Found]) -> list[str]:
 
 
 async def survey(tree: MountTree, name: str | None = None) -> dict[str, Found]:
-    """What can be read of the store ``name`` in each view, by paths without that name; all of the tree where there is none. Raises
-    whatever is no error of zarrfs."""
+    """Return everything readable of the store ``name`` in each view, by paths without that name; of the whole tree without a name. Raises
+    exceptions that are not errors of zarrfs."""
     found: dict[str, Found] = {}
     views = [entry[0] async for entry in tree.root.entries() if entry[1]]
     for view in views:
@@ -223,7 +223,7 @@ def _name_of(error: ZarrfsError) -> str:
 
 
 def _write_round(mutator: Mutator) -> list[Finding]:
-    """Mutants written to where their origins were read: taken or refused."""
+    """Return faults of writing mutants at the paths of their originals: each write is accepted or refused."""
     return trio.run(_write, mutator)
 
 
@@ -296,7 +296,7 @@ def _archive_round(mutator: Mutator, kinds: Sequence[str]) -> list[Finding]:
         and data[: data.find(b"PK\1\2")] != files[name][: data.find(b"PK\1\2")]
         and files[name].endswith(data[data.find(b"PK\1\2") :])
     ):
-        # The directory, which has the checksums, is what it was.
+        # The directory, which has the checksums, is unchanged.
         sound = corpus.stores()[case]
         findings += [
             f"wrong bytes under a checksum: {path}"
@@ -325,7 +325,7 @@ def _status(field: str) -> int:
 
 
 def _reset_peak() -> int:
-    """What the process has; its peak counts from now on."""
+    """Return the current memory of the process, and restart the measurement of its peak."""
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS:")
 

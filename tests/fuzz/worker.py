@@ -13,7 +13,7 @@ import sys
 from tests.fuzz.rounds import lmdb_round, play
 
 _ADDRESSES = 8 << 30
-"""So that a fault does not take the machine's memory."""
+"""Limit of the address space, so that a fault cannot take the machine's memory."""
 
 
 def main(seed: str, first: str, count: str, what: str = "") -> None:
