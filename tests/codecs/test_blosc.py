@@ -1,4 +1,4 @@
-"""Blosc: headers that lie, types of elements that v2 does not state, and snappy."""
+"""Blosc: malicious headers, element types that v2 does not state, and snappy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_c_blosc_survives_any_damage(changes: list[tuple[int, int]], cname: str)
     for offset, value in changes:
         damaged[offset % len(damaged)] = value
     struct.pack_into("<I", damaged, 12, len(damaged))
-    # Canaries on both sides of the place that it may write to.
+    # Canaries on both sides of the permitted output.
     memory = bytearray(b"\xaa" * 64 + bytes(8000) + b"\xaa" * 64)
     with contextlib.suppress(ChunkDecodeError):
         CODEC.decode(bytes(damaged), 8000, memoryview(memory)[64:-64])

@@ -1,4 +1,4 @@
-"""Chunks that other software wrote, and chunks that nobody should have written."""
+"""Chunks written by other software, and invalid chunks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zarrfs.model.metadata import ArrayMetadata
 
 
 def metadata_of(case: Case, path: str) -> tuple[str, ArrayMetadata]:
-    """What precedes the keys of an array's chunks, and its metadata."""
+    """Return the prefix of an array's chunk keys, and its metadata."""
     prefix = path.strip("/") + "/" if path != "/" else ""
     if prefix + ".zarray" in case.values:
         return prefix, v2_array.parse_array(json.loads(case.values[prefix + ".zarray"]))

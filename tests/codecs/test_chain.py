@@ -1,4 +1,4 @@
-"""The chain: what may stand where, sizes, places, and what it says of itself."""
+"""The codec chain: permitted orders, sizes, positions, and its own descriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksum codecs: every change of a bit is noticed."""
+"""Checksum codecs: every changed bit is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every codec keeps to, over the examples that its class offers. A new codec is tested by being there."""
+"""Requirements on every codec, over the examples of its class. A new codec is tested as soon as it exists."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_round_trip(example: Example) -> None:
     decoded = example.chain.decode(encoded, SHAPE)
     assert (decoded.shape, decoded.dtype) == (SHAPE, example.chunk.dtype)
     if example.codec_class.lossy:
-        # What was lost once is not there to be lost again.
+        # Lossy codecs are idempotent: a second round trip loses nothing more.
         assert same(example.chain.decode(example.chain.encode(decoded), SHAPE), decoded)
     else:
         assert same(decoded, example.chunk)
@@ -148,7 +148,7 @@ def test_a_bomb_is_not_unpacked(example: Example) -> None:
     try:
         with pytest.raises(ChunkDecodeError):
             codec.decode(encoded, 1000)
-        # lzma counts its dictionary, which is as large as the preset says, whatever is asked for.
+        # lzma allocates its dictionary, whose size depends on the preset, whatever the output size.
         assert tracemalloc.get_traced_memory()[1] < len(encoded) + (9 << 20)
     finally:
         tracemalloc.stop()
@@ -248,7 +248,7 @@ def test_numcodecs_reads_and_writes_the_same(example: Example) -> None:
     if issubclass(example.codec_class, BytesBytesCodec):
         assert example.chain.decode(encoded, SHAPE).tobytes() == example.chunk.tobytes()
         assert bytes(memoryview(theirs.decode(ours))) == example.chunk.tobytes()
-        if config["id"] != "gzip":  # whose header holds the time, in numcodecs
+        if config["id"] != "gzip":  # numcodecs writes the time into its header
             assert ours == encoded
     else:
         behind = CodecChain.build((CodecSpec("bytes"), spec), data_type.from_numpy(example.chunk.dtype))
@@ -257,7 +257,7 @@ def test_numcodecs_reads_and_writes_the_same(example: Example) -> None:
 
 
 def assert_objects_agree(example: Example, theirs: Any) -> None:
-    """``tests/codecs/test_objects.py`` draws more of them."""
+    """Assert agreement with numcodecs on variable-length elements; ``tests/codecs/test_objects.py`` draws more of them."""
     numbers = example.spec.name == "numcodecs.vlen-array"
     dtype = example.spec.configuration.get("dtype", "|O")
     chunk = example.chunk

@@ -1,4 +1,4 @@
-"""What is large is encoded and decoded piece by piece, in files: to the same bytes and the same elements."""
+"""Large data is encoded and decoded piece by piece, in files: to the same bytes and the same elements."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CHAINS = [
 @pytest.mark.parametrize("specs", CHAINS, ids=lambda specs: specs[0].name if specs[0].name != "bytes" else specs[1].name)
 def test_a_large_chunk_is_the_same_chunk(large: Callable[[bool], None], specs: list[CodecSpec]) -> None:
     chain = CodecChain.build(specs, data_type.from_name("int32"))
-    # More than a block of elements, and no whole number of them.
+    # More than a block of elements, and not a whole number of blocks.
     elements = np.random.default_rng(0).integers(-1000, 1000, (700, 751), np.int32)
     encoded = bytes(chain.encode(elements))
     large(True)

@@ -1,4 +1,4 @@
-"""What is large is looked at piece by piece: what is wrong with it is found there, too, and nobody is kept waiting who gave up."""
+"""Large data is processed piece by piece: its defects are detected as well, and abandoned work stops."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GZIPPED_TEXT = CodecChain.build([CodecSpec("vlen-utf8"), CodecSpec("gzip", {"lev
 
 @pytest.fixture
 def all_is_large(tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """Called, from then on."""
+    """A function after whose call all data counts as large."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(large_from(1, tmp_path))
 
@@ -236,7 +236,7 @@ def test_a_block_of_no_known_type_is_an_error() -> None:
 )
 def test_who_gave_up_is_not_kept_waiting_by_very_many_frames(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     class GivenUp(BaseException):
-        """As trio ends what nobody waits for."""
+        """As trio cancels abandoned work."""
 
     def give_up() -> None:
         raise GivenUp
@@ -258,7 +258,7 @@ def test_padding_within_base64_is_refused_in_pieces(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.usefixtures("large")
 def test_what_is_made_of_a_chunk_grows_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit may be much more than there is: no room is taken for it."""
+    """The limit may exceed the data by far: its memory is not allocated in advance."""
     monkeypatch.setattr(streams, "_FIRST_NBYTES", 8)
     made = Output("test", 100)
     for piece in (b"a" * 5, b"b" * 5, b"c" * 30, b"d" * 60):

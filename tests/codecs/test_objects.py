@@ -1,4 +1,4 @@
-"""Codecs of elements that have no fixed size: against numcodecs both ways, against what is not to be trusted, and in bounded memory."""
+"""Codecs of elements without a fixed size: compared with numcodecs both ways, with untrusted data, and in bounded memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 
 
 def chain_of(data_type: DataType, config: dict[str, Any], *more: CodecSpec) -> CodecChain:
-    # As it is in a document: numcodecs has tuples where JSON has lists.
+    # As in a document: numcodecs has tuples where JSON has lists.
     return CodecChain.build((lookup.from_numcodecs(json.loads(json.dumps(config))), *more), data_type)
 
 
@@ -88,7 +88,7 @@ def test_numcodecs_reads_and_writes_the_same_elements(
         given = of_objects([np.array(each, config["dtype"]) for each in chunk.reshape(-1)], shape)
     assert np.asarray(memoryview(theirs.encode(given))).tobytes() == encoded
     if config["id"] in ("json2", "msgpack2") and any(isinstance(each, list) for each in chunk.reshape(-1)):
-        return  # of which numcodecs makes a dimension when it reads them
+        return  # numcodecs would read these lists as a dimension
     assert same(plain_lists(theirs.decode(encoded).reshape(shape)), chunk)
 
 
@@ -120,10 +120,10 @@ def test_what_other_software_wrote(case: Case, node: dict[str, Any]) -> None:
     assert elements.reshape(-1).tolist() == expected_objects(case, node)
 
 
-# --- what numcodecs has -----------------------------------------------------------------------------------------------------------------
+# --- codecs of numcodecs ----------------------------------------------------------------------------------------------------------------
 
 REFUSED = {"pickle": "to read a pickle is to run it"}
-# numcodecs has them where another library is there; zarrfs has that library always, or never.
+# numcodecs has these only if another library is installed; zarrfs always has that library, or never.
 WITH_LIBRARIES = {"msgpack2", "pcodec", "zfpy", "snappy"}
 
 
@@ -141,7 +141,7 @@ def test_every_codec_of_numcodecs_is_read_or_refused_for_a_reason() -> None:
     assert len(known) >= 25
 
 
-# --- what is not to be trusted ----------------------------------------------------------------------------------------------------------
+# --- untrusted data ---------------------------------------------------------------------------------------------------------------------
 
 
 def number(value: int) -> bytes:
@@ -298,7 +298,7 @@ def _bombs() -> list[Any]:
 
 @pytest.mark.parametrize(("data_type", "config", "data", "shape"), _bombs())
 def test_bombs_need_bounded_memory(data_type: DataType, config: dict[str, Any], data: str, shape: tuple[int, ...]) -> None:
-    """What a few hundred kilobytes decompress to is an error, without much more memory than the cap of what is decompressed."""
+    """Data that exceeds the cap after decompression is an error, and the memory needed is bounded by a multiple of that cap."""
     name = "STRING" if data_type == STRING else "OBJECT"
     program = f"""
         import resource, struct, sys, zlib
@@ -330,11 +330,11 @@ def test_bombs_need_bounded_memory(data_type: DataType, config: dict[str, Any], 
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # The limit of the process is not what it ends at.
+    # The decoder has to stop before the limit of the process.
     assert "MemoryError" not in done.stdout
 
 
-# --- what is written --------------------------------------------------------------------------------------------------------------------
+# --- encoding ---------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a codec refuses by itself: sizes that cannot be, limits of its format, and libraries that are not installed."""
+"""Chunks and configurations that a codec itself refuses: impossible sizes, limits of its format, and missing libraries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def codec(spec: CodecSpec) -> BytesBytesCodec:
     return found
 
 
-# --- libraries that are not there ---------------------------------------------------------------------------------------------------
+# --- missing libraries --------------------------------------------------------------------------------------------------------------
 
 
 def test_without_igzip_zlib_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_without_the_package_that_has_snappy_it_is_named(monkeypatch: pytest.Mon
     assert bytes(codec(SNAPPY).decode(encoded, 300)) == b"abc" * 100
     decoder = codec(CodecSpec("blosc", {**SNAPPY.configuration, "cname": "zstd"}))
     monkeypatch.setitem(sys.modules, "imagecodecs", None)
-    # What the document says need not be what the container says.
+    # The container may name another compressor than the document.
     with pytest.raises(ChunkDecodeError, match="compressed with snappy, which needs the package imagecodecs"):
         decoder.decode(encoded, 300)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -103,7 +103,7 @@ DELTA = CodecSpec("numcodecs.delta", {"dtype": "<i4"})
 
 
 def on_bytes(spec: CodecSpec, dtype: str) -> Any:
-    """A filter as v2 has it behind another: on bytes."""
+    """Return a filter on bytes, as v2 has it after another filter."""
     _, found = lookup.resolve(spec, np.dtype(dtype))
     assert isinstance(found, NumpyFilter)
     return found.on_bytes(np.dtype(dtype))

@@ -1,4 +1,4 @@
-"""gzip, zlib, bz2 and lzma: several streams in one value, what may follow them, and decoding without igzip."""
+"""gzip, zlib, bz2 and lzma: several streams in one value, permitted trailing data, and decoding without igzip."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_netcdf_c_writes_numbers_as_text() -> None:
 def test_a_stream_may_not_ask_for_much_more_memory_than_xz_does() -> None:
     largest = lzma.compress(A, format=lzma.FORMAT_XZ, preset=9 | lzma.PRESET_EXTREME)
     assert LZMA.decode(largest, len(A)) == A
-    # The header of the old format states any dictionary at all.
+    # The header of the old format may declare any dictionary size.
     alone = bytearray(lzma.compress(A, format=lzma.FORMAT_ALONE, preset=1))
     alone[1:5] = (3 << 30).to_bytes(4, "little")
     with pytest.raises(ChunkDecodeError, match=r"(?i)memory"):

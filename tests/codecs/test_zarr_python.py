@@ -1,4 +1,4 @@
-"""Stored bytes against zarr-python's, both ways: its final v3 with every example of every codec, its v2 with filters and orders."""
+"""Stored bytes compared with zarr-python's, both ways: its final v3 with every example of every codec, its v2 with filters and orders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def _both_can(example: Example) -> bool:
-    """zarr-python has no letters for the order of `transpose`, and forgets the byte order that a filter's configuration states."""
+    """Return True if zarr-python supports it: not letters as the order of `transpose`, nor byte orders in a filter's configuration."""
     values = [str(value) for value in example.spec.configuration.values()]
     return example.spec.configuration.get("order") not in ("C", "F") and not any(value.startswith(">") for value in values)
 
@@ -51,7 +51,7 @@ def test_v3(example: Example) -> None:
     array[:] = example.chunk
     theirs = values["c/0/0"].to_bytes()
     assert same(example.chain.decode(theirs, SHAPE), decoded)
-    if example.spec.name != "gzip":  # its header holds the time
+    if example.spec.name != "gzip":  # its header contains the time
         assert theirs == ours
 
 

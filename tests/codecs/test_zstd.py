@@ -1,4 +1,4 @@
-"""Zstandard: frames of unstated size, several frames, skippable ones, and what is no frame."""
+"""Zstandard: frames of unstated size, several frames, skippable ones, and data that is not a frame."""
 
 from __future__ import annotations
 
