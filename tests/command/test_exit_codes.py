@@ -1,4 +1,4 @@
-"""How a command ends: one line on stderr, and an exit code that scripts can tell apart."""
+"""The end of a command: one line on stderr, and an exit code that scripts can distinguish."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_no_command_may_swallow_is_raised_on() -> None:
 def test_a_reader_who_went_away_is_not_worth_a_word(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     assert ended(raising(BrokenPipeError()), ()) == 1
-    # Nor one of the interpreter, when it flushes at the end.
+    # The interpreter does not print an error either, when it flushes at the end.
     assert sys.stdout is None
     assert capfd.readouterr() == ("", "")
 

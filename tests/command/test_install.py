@@ -1,4 +1,4 @@
-"""zarrfs install and uninstall: links that are made, replaced and removed, and what is left alone."""
+"""zarrfs install and uninstall: links that are created, replaced and removed, and files that are left alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def content(folder: Path) -> dict[str, str]:
-    """What the links in a folder lead to; of what is no link, nothing."""
+    """Return the targets of the links in a folder; empty for other files."""
     return {path.name: os.readlink(path) if path.is_symlink() else "" for path in folder.iterdir()}
 
 
@@ -108,7 +108,7 @@ def test_what_is_printed_does_it_too(sbin: Path, package: Path) -> None:
 
 
 def test_without_the_right_to_it_nothing_is_done(sbin: Path, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Root may write everywhere, so that it is asked here what a user would be told.
+    # Root may write everywhere, so the answer for a user is simulated.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(RootNeeded, match=f"^{sbin}: owned by root .run `sudo /x/zarrfs install mount-helper`.$"):
@@ -120,7 +120,7 @@ def test_who_else_than_root_could_change_the_commands_is_found(package: Path) ->
     if os.geteuid() != 0:
         assert install.others_who_decide(package) == package / "mount.zarrfs"
         return
-    # Whatever the folders above are.
+    # For any owners of the folders above.
     above = install.others_who_decide(package)
     assert above is None or above in package.parents
     os.chown(package, 1, 1)

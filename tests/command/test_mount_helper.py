@@ -1,4 +1,4 @@
-"""mount.zarrfs and umount.zarrfs without a mount: their arguments, their exit codes, and what they check."""
+"""mount.zarrfs and umount.zarrfs without a mount: their arguments, their exit codes, and their checks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_help(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "read_only"),
     [
-        (["rw"], True),  # mount(8) adds it, nobody wrote it: the configuration file counts
+        (["rw"], True),  # mount(8) adds it without a user's request: the configuration file counts
         (["rw,no_read_only"], False),
         (["rw,ro"], True),
         ([], True),
