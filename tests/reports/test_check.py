@@ -42,7 +42,7 @@ def paths(findings: Findings) -> set[str]:
 
 
 def v3(folder: Path, *codecs: str, chunks: dict[str, bytes], shape: int = 8) -> Path:
-    """The final v3 array ``a`` of bytes in chunks of 4."""
+    """Write the final v3 array ``a`` of bytes in chunks of 4."""
     document = {
         "zarr_format": 3,
         "node_type": "array",
@@ -93,7 +93,7 @@ def test_a_node_is_named_as_a_person_likes(tmp_path: Path, node: str) -> None:
 def test_a_backslash_in_a_name_is_found(tmp_path: Path) -> None:
     store = write(tmp_path, {"a\\b/zarr.json": b'{"zarr_format": 3, "node_type": "group"}'})
     assert trio.run(describe, MountConfig(store=str(store)), "/a\\b/")["nodes"][0]["path"] == "/a\\b"
-    # It is the one that was named, whatever else there is.
+    # It is the named node, whatever else exists.
     write(store, {"a/b/zarr.json": b'{"zarr_format": 3, "node_type": "group"}'})
     assert trio.run(describe, MountConfig(store=str(store)), "a\\b")["nodes"][0]["path"] == "/a\\b"
 
@@ -180,7 +180,7 @@ def test_chunks_outside_the_grid_are_noted_and_not_bad(tmp_path: Path) -> None:
 
 
 def test_a_link_in_the_place_of_a_chunk_is_bad(tmp_path: Path, expect_logs: Callable[[str], None]) -> None:
-    """It is not listed; a check that goes by the listing would call the store sound, and a reader gets an error."""
+    """It is not listed: a check of listed chunks would pass the store, but readers get an error."""
     expect_logs("symbolic links")
     store = v3(tmp_path / "store", "bytes", chunks={"0": b"abcd"})
     (tmp_path / "elsewhere").write_bytes(b"efgh")
@@ -205,11 +205,11 @@ def test_a_grid_too_large_to_be_asked_for_whole_is_read_by_its_listing(tmp_path:
     assert (report.done, report.total) == (2, 2)
 
 
-# --- the way it works ----------------------------------------------------------------------------------------------------------
+# --- mode of operation ---------------------------------------------------------------------------------------------------------
 
 
 class WatchedStore(InterruptedStore):
-    """Counts how many chunks are being got at once, and calls ``on_chunk`` at each."""
+    """Counts the chunks being read at once, and calls ``on_chunk`` at each."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -228,7 +228,7 @@ class WatchedStore(InterruptedStore):
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> WatchedStore:
-    """A store in memory with 100 chunks of 1000 bytes, opened whatever the URL."""
+    """A store in memory with 100 chunks of 1000 bytes, opened for any URL."""
     inner = MemoryStore()
     values = {"a/.zarray": array_document((100_000,), (1000,), "|u1")} | {f"a/{index}": bytes(1000) for index in range(100)}
     trio.run(fill, inner, values)
@@ -293,7 +293,7 @@ def test_exit_codes_and_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ]
     assert lines[1].startswith("  a/0.0: ") and lines[3].startswith("  /odd: ") and lines[5].startswith("  a/9.9: ")
     assert "\x1b" not in "".join(lines)
-    # What was skipped was not checked.
+    # Skipped arrays are not checked.
     assert main.run(["check", str(store), "odd"]) == 1
     assert main.run(["check", str(store), "z"]) == 0
     assert main.run(["check", str(tmp_path / "none")]) == 3

@@ -1,4 +1,4 @@
-"""``zarrfs check`` of a store that is large, or in which others are at work: in steps, and what is gone by now is no fault."""
+"""``zarrfs check`` of a store that is large, or that others change: in steps, and data removed meanwhile is not an error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHARDED = {"a/zarr.json": document(64, 16, sharding(4)), **{f"a/c/{number}": sha
 def in_memory(
     monkeypatch: pytest.MonkeyPatch, values: dict[str, bytes], over: Callable[[Store], Store] = lambda store: store
 ) -> Store:
-    """The store that is checked as ``memory:``."""
+    """Return the store that is checked as ``memory:``."""
     inner = MemoryStore()
     trio.run(fill, inner, values)
     store = over(inner)
@@ -74,7 +74,7 @@ def test_shards_within_a_shard_are_all_looked_at_however_few_at_once(
 
 @pytest.fixture
 def in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every index is too large to be held, and has two pairs to a page."""
+    """Make every index too large to be held, with two pairs to a page."""
     monkeypatch.setattr(shard_index_reader, "HELD_NBYTES", 0)
     for module in (shard_index_reader, paged_shard_index):
         monkeypatch.setattr(module, "PAGE_PAIRS", 2)
@@ -89,7 +89,7 @@ def test_an_index_that_is_read_in_pages_is_told_by_how_many_are_bad(tmp_path: Pa
 
 
 class Restless(ForwardingStore):
-    """Somebody replaces one shard each time that a part of it is read."""
+    """A store in which another program replaces one shard each time that a part of it is read."""
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -101,7 +101,7 @@ class Restless(ForwardingStore):
 
 @pytest.mark.usefixtures("in_pages")
 def test_a_shard_that_never_rests_is_one_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without a checksum its pages are all that is read of the index.
+    # Without a checksum, only some pages of the index are read.
     unchecked = {key: value[:-4] if "/c/" in key else value for key, value in SHARDED.items()}
     unchecked["a/zarr.json"] = document(64, 16, sharding(4, index_codecs=[LITTLE]))
     monkeypatch.setitem(SHARDED, "a/c/1", unchecked["a/c/1"])
@@ -111,11 +111,11 @@ def test_a_shard_that_never_rests_is_one_of_many(monkeypatch: pytest.MonkeyPatch
     assert report.chunks == 9
 
 
-# --- what cannot be had together ------------------------------------------------------------------------------------------------
+# --- chunks that cannot be read together ----------------------------------------------------------------------------------------
 
 
 class TornStore(ForwardingStore):
-    """The bytes of one chunk are on a bad part of the disk: nothing that reaches there can be had."""
+    """A store with one chunk on a bad part of the disk: every read that includes it fails."""
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -134,7 +134,7 @@ def test_of_chunks_that_cannot_be_had_together_those_that_can_alone_are_checked(
 
 
 def strings(*texts: str) -> bytes:
-    """A chunk of them, as vlen-utf8 encodes it."""
+    """Return a chunk of them, as vlen-utf8 encodes it."""
     encoded = [text.encode() for text in texts]
     return struct.pack("<I", len(texts)) + b"".join(struct.pack("<I", len(each)) + each for each in encoded)
 
@@ -152,11 +152,11 @@ def test_chunks_of_text_in_shards_are_each_decoded(tmp_path: Path) -> None:
     assert (report.chunks, report.stored_nbytes, report.total) == (2, len(good) + len(other), 3)
 
 
-# --- what is gone by now --------------------------------------------------------------------------------------------------------
+# --- data removed meanwhile -----------------------------------------------------------------------------------------------------
 
 
 class Vanishing(ForwardingStore):
-    """Chunks that somebody takes out of shards when their indexes were looked at once: each index but the first tells of none."""
+    """A store in which chunks vanish from shards after their first index was read: every later index is empty."""
 
     def __init__(self, inner: Store, empty: bytes) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""``zarrfs check`` of sharded arrays: what is wrong about a shard is told once, with its key, and everything else is decoded."""
+"""``zarrfs check`` of sharded arrays: a defect of a shard is reported once, with its key, and everything else is decoded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GZIP = {"name": "gzip", "configuration": {"level": 1}}
 
 
 def store_with(folder: Path, shards: dict[int, bytes], *, shape: int = 64, codecs: tuple[Any, ...] = (sharding(4),)) -> Path:
-    """The array ``a`` of chunks of four bytes, four to a shard."""
+    """Write the array ``a`` of chunks of four bytes, four to a shard."""
     return write(folder, {"a/zarr.json": document(shape, 16, *codecs)} | {f"a/c/{i}": data for i, data in shards.items()})
 
 
@@ -41,7 +41,7 @@ def checked(store: Path | str, **options: Any) -> Report:
 
 
 def only(report: Report) -> Finding:
-    """What is bad, of which there is one; all else was reached."""
+    """Return the only finding; everything else was checked."""
     (finding,) = report.bad.first
     assert report.complete and report.done == report.total and report.unchecked.count == 0
     return finding
@@ -86,7 +86,7 @@ def test_chunks_that_an_index_misplaces_are_told_together(tmp_path: Path) -> Non
     report = checked(store_with(tmp_path, {0: shard(4, CHUNKS), 3: shard(4, CHUNKS, others=others)}))
     finding = only(report)
     assert (finding.key, finding.shard, finding.coords) == ("a/c/3", (3,), None)
-    # The first reaches over the second, of which neither can be right; the fourth lies in front of both.
+    # The first overlaps the second, so that neither can be right; the fourth lies before both.
     assert finding.reason.startswith("shard (3,): 3 of its chunks unreadable ((12,), (13,), (14,)): ")
     assert (report.chunks, report.shards, report.shard_chunks, report.shard_chunks_possible) == (4, 2, 4, 8)
 
@@ -151,7 +151,7 @@ def test_a_shard_within_a_shard(tmp_path: Path) -> None:
     bad = shard(4, {0: torn, 1: inner}, others={3: (5, 5)})
     report = checked(store_with(tmp_path, {0: good, 2: bad}, codecs=(sharding(4, sharding(2)),)))
     found = {(each.key, each.shard): each.reason for each in report.bad.first}
-    # The pair that leads into another shard spoils both; none of their chunks is told of.
+    # The pair that leads into another shard spoils both; their chunks are not reported one by one.
     assert set(found) == {("a/c/2", (2,))}
     assert "2 of its shards unreadable ((8,), (11,))" in found["a/c/2", (2,)]
     assert (report.chunks, report.shards) == (5, 5)
@@ -173,7 +173,7 @@ def test_a_shard_that_was_compressed_as_a_whole(tmp_path: Path) -> None:
     assert (report.chunks, report.shard_unused_nbytes) == (3, 1000)
 
 
-# --- the way it works ----------------------------------------------------------------------------------------------------------
+# --- mode of operation ---------------------------------------------------------------------------------------------------------
 
 
 def opening(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
@@ -184,7 +184,7 @@ def opening(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
 
 
 class TornStore(ForwardingStore):
-    """One of its keys cannot be read."""
+    """A store with one unreadable key."""
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         if key == "a/c/1":

@@ -1,4 +1,4 @@
-"""``zarrfs check`` tells what a kill left of operations in several steps, and ends or undoes it."""
+"""``zarrfs check`` reports the remains of killed operations in several steps, and completes or undoes them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Path:
 
 
 async def cut_short(path: Path, record: Record, *, aside: bool, new: bool = False) -> None:
-    """As a process leaves it that is killed there."""
+    """Leave a record as a process does that is killed at that point."""
     store = FolderStore(str(path))
     intent = Intents(store).new()
     await intent.begin(record)

@@ -1,4 +1,4 @@
-"""``zarrfs info``: cheap for a whole store, and everything about one node that is named; whatever a store holds, it is told."""
+"""``zarrfs info``: cheap for a whole store, complete for one named node, and without failure for any content."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHARD = shard(4, {0: b"abcd", 1: b"efgh", 3: b"mnop"}, unused=b"gone")
 
 
 def described(store: Path | str, path: str = "/a", **options: Any) -> dict[str, Any]:
-    """The first node, every one of which has to be JSON."""
+    """Return the first node; every node has to be JSON."""
     nodes = trio.run(partial(describe, MountConfig(store=str(store)), path, **options))["nodes"]
     assert json.loads(json.dumps(nodes)) == nodes
     return dict(nodes[0])
@@ -166,11 +166,11 @@ def test_an_array_at_the_root_is_named_by_a_slash(tmp_path: Path, capsys: pytest
     assert lines[3].endswith("1 index read, 75 % of their chunks stored, 4 B unused")
 
 
-# --- whatever a store holds -----------------------------------------------------------------------------------------------------
+# --- any content of a store -----------------------------------------------------------------------------------------------------
 
 
 def all_described(store: Path | str, **options: Any) -> dict[str, dict[str, Any]]:
-    """Every node by its path, as a program reads it."""
+    """Return every node by its path, as a program reads it."""
     said = trio.run(partial(describe, MountConfig(store=str(store)), "/", **options))
     return {node["path"]: node for node in json.loads(json.dumps(said, allow_nan=False))["nodes"]}
 
@@ -198,7 +198,7 @@ def test_documents_of_another_layout_at_the_same_path_are_told_of(tmp_path: Path
 
 
 def test_attributes_that_json_cannot_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """zarr-python wrote them bare; what comes out is read by any program."""
+    """zarr-python wrote bare tokens; any program can read the output."""
     write(tmp_path, SMALL | {"a/.zattrs": b'{"x": NaN, "y": [Infinity, {"z": -Infinity}], "e": "\\u001b[2J"}'})
     assert main.run(["info", str(tmp_path), "--json"]) == 0
 
@@ -263,7 +263,7 @@ def test_more_chunks_and_bytes_than_there_are_numbers(tmp_path: Path, capsys: py
 
 
 class BadPlace(InterruptedStore):
-    """Whatever lies under ``place`` cannot be read or listed."""
+    """A store in which ``place`` can be neither read nor listed."""
 
     def __init__(self, inner: Store, place: str) -> None:
         super().__init__(inner)
@@ -300,7 +300,7 @@ def test_what_cannot_be_read_is_told_and_hides_nothing_else(
             assert kinds["/g", "group"]["explicit"]
             assert "permission denied" in kinds["/g", "unsupported"]["reason"]
         case "a/meta":
-            # Of v1, which does not count there: whether there is one is not known.
+            # A document of v1, which would not count here: its existence is unknown.
             assert kinds["/a", "array"]["chunks_stored"] == 5
             assert kinds["/a", "array"]["hidden_dialects"] is None
     assert kinds["/z", "array"]["error"] is None
@@ -356,7 +356,7 @@ class InterruptedByUser(InterruptedStore):
 
 @pytest.fixture
 def _ctrl_c_is_heard() -> Iterator[None]:
-    """Not so where a shell runs the tests in the background."""
+    """Handle SIGINT, which a shell ignores for tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""``zarrfs info`` of every store of ``tests/cases``, held against what its MANIFEST says of each node."""
+"""``zarrfs info`` of every store of ``tests/cases``, compared with its MANIFEST for each node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parameters(*layouts: str) -> list[Any]:
 
 
 def described(case: Case, path: str = "/", *, indexes: bool = False) -> dict[str, Node]:
-    """The nodes of a store by path, as they come out of JSON that any program reads."""
+    """Return the nodes of a store by path, after a round trip through strict JSON."""
     said = trio.run(partial(describe, MountConfig(store=str(case.path)), path, indexes=indexes))
     nodes = json.loads(json.dumps(said, allow_nan=False))["nodes"]
     assert len({node["path"] for node in nodes}) == len(nodes)
@@ -60,7 +60,7 @@ def test_info_says_what_the_manifest_says(case: Case, expect_logs: Callable[[str
     refused = set(filter(None, case.manifest.get("expect", "").removeprefix("refuse:").split(",")))
     told = {node["path"] for node in case.nodes()}
     assert told <= set(nodes)
-    # Groups that nothing but their members imply are not in every manifest, and in that of GDAL no group is.
+    # Implied groups are not in every manifest, and GDAL's has no groups at all.
     assert all(node["kind"] == "group" for path, node in nodes.items() if path not in told)
     assert not case.nodes("group") or not any(node["explicit"] for path, node in nodes.items() if path not in told)
     assert {node["dialect"] for node in nodes.values()} == {DIALECTS[case.manifest["dialect"]]}
@@ -106,9 +106,9 @@ def check_chunks(case: Case, node: Node, said: Node) -> None:
     stored = len(stored_chunks(node))
     shapes = [node[name] for name in ("chunk_shape", "inner_chunk_shape", "innermost_chunk_shape") if node.get(name) is not None]
     if node.get("chunks_per_shard"):
-        # The layouts of 2022 tell of the chunks, and how many of them are in a shard.
+        # The layouts of 2022 declare the chunks, and their number in a shard.
         shapes = [[n * count for n, count in zip(node["chunk_shape"], node["chunks_per_shard"], strict=True)], node["chunk_shape"]]
-        # Storage transformers may be stacked: what lies in between is in no manifest.
+        # Storage transformers may be stacked: intermediate levels are in no manifest.
         assert said["shards"][0]["shape"] == shapes[0], where
     else:
         assert [level["shape"] for level in said["shards"]] == shapes[:-1], where
@@ -137,19 +137,19 @@ def check_codecs(node: Node, said: Node) -> None:
         compressor = node.get("compressor") or ({"id": node["compression"]} if node.get("compression") else None)
         filters = [each["id"] for each in node.get("filters") or []]
         ours = [name for name in names if name not in ("transpose", "bytes")]
-        # Of the text's own example the manifest says no more than its elements.
+        # For the text's own example the manifest has only its elements.
         assert ours == [*filters, *([compressor["id"]] if compressor else [])] or node.get("optional")
         assert ("transpose" in names) == (node.get("order") == "F" and "order_quirk" not in node and not node.get("optional"))
         for name, value in (compressor or {}).items():
             if name != "id" and (name, value) != ("shuffle", -1):
                 assert configurations[names[-1]][name] == (SHUFFLES[value] if name == "shuffle" else value)
-    # In the layouts since 2022 the order of bytes is no matter of the type.
+    # In the layouts since 2022 the byte order is not part of the type.
     if said["dialect"] in ("v0", "v1", "v2", "v3_2019") and isinstance(node["dtype"], str) and node["dtype"][0] in "<>":
         assert configurations["bytes"]["endian"] == ("big" if node["dtype"][0] == ">" else "little")
 
 
 def check_stored_nbytes(case: Case, nodes: dict[str, Node], refused: set[str]) -> None:
-    """Whatever is no document is a chunk or a shard; all of them belong to arrays that are told of."""
+    """Every value except documents is a chunk or a shard, and belongs to a reported array."""
     left_out = set(case.manifest.get("extra_keys", ()))
     stored = 0
     for key, value in case.values.items():
@@ -160,7 +160,7 @@ def check_stored_nbytes(case: Case, nodes: dict[str, Node], refused: set[str]) -
 
 
 def data_type(node: Node) -> Any:
-    """What the final v3 calls a type; the manifest has NumPy's words for it."""
+    """Return the name of a type in final v3; the manifest has NumPy's."""
     if is_object(node):
         first = (node.get("filters") or [{"id": "vlen-utf8"}])[0]["id"]
         return {"vlen-utf8": "string", "categorize": "string", "vlen-bytes": "variable_length_bytes"}.get(first, "object")
@@ -201,7 +201,7 @@ def numpy_dtype(said: Any) -> np.dtype[Any]:
 
 
 def element(dtype: np.dtype[Any], said: Any) -> bytes:
-    """The element, little-endian, that a fill value in a manifest, or one that is told, stands for."""
+    """Return the element, little-endian, for a fill value from a manifest or a report."""
     little = dtype.newbyteorder("<")
 
     def digits(text: str) -> bytes:
@@ -274,10 +274,10 @@ def test_info_of_a_hostile_store_tells_what_is_wrong(case: Case, expect_logs: Ca
     unsupported = {path for path, node in nodes.items() if node["kind"] == "unsupported"}
     assert all(len(nodes[path]["reason"]) > 20 for path in unsupported)
     if case.name.removeprefix("hostile/") in ("v2_bad_metadata", "v2_json", "v2_pickle", "v3_bad_metadata"):
-        # Of the last one, the chunk alone is bad.
+        # In the last one, only the chunk is bad.
         assert unsupported == set(case.manifest["hostile"]["bad_nodes"]) - SOUND - {"/no_bytes_codec"}
     else:
-        # What is wrong with chunks is found by reading them.
+        # Defects of chunks are found by reading them.
         assert unsupported == set()
 
 

@@ -65,7 +65,7 @@ def test_a_hierarchy_is_a_tree_of_one_line_a_node() -> None:
 
 
 def bare(lines: list[str]) -> list[str]:
-    """Without the lines of the tree."""
+    """Return the lines without those of the tree."""
     return [line.strip(" └├─│") for line in lines]
 
 
