@@ -1,4 +1,4 @@
-"""What a file that is written to has given is told from what is changed."""
+"""Bytes that a written file has returned are distinguished from changed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an open file keeps of a value: in memory as far as there is room, else in a file, else not at all."""
+"""The copy of a value that an open file keeps: in memory within the budget, else in a file, else none."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def test_where_memory_has_no_room_a_file_has() -> None:
     copy = kept(b"12345678", budget, in_file=True)
     assert copy is not None and bytes(copy.data) == b"12345678" and spill.is_mapped(copy.data)
     assert memoryview(copy.data).readonly and budget.nbytes == 0
-    # What lies in a file already is not copied.
+    # Data in a file is not copied again.
     again = kept(copy.data, budget)
     assert again is not None and again.data is copy.data and budget.nbytes == 0

@@ -17,7 +17,7 @@ from zarrfs.vfs.spill_buffer import SpillBuffer
 
 
 def held(buffer: SpillBuffer) -> int:
-    """Bytes of memory that it holds."""
+    """Return the bytes of memory that it holds."""
     return len(buffer._memory) if buffer._memory is not None else 0
 
 
@@ -96,7 +96,7 @@ def test_without_room_what_was_staged_before_is_still_there(small_disk: Path) ->
 
 @pytest.mark.parametrize("call", ["pwrite", "ftruncate"])
 def test_a_quota_that_is_used_up_is_like_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Quotas need a file system that is set up for them."""
+    """Quotas need a prepared file system, so the error is simulated."""
     staged = SpillBuffer(b"x" * 11, limit=10, directory=str(tmp_path))
 
     def exceeded(*arguments: object) -> int:

@@ -1,4 +1,4 @@
-"""Each state of a staged file, and each way from one to another."""
+"""Each state of a staged file, and each transition."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def in_trio(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 class Bench:
-    """One file over a fake content, in an area that remembers what it lost."""
+    """One file over a fake content, in an area that records losses."""
 
     def __init__(self, value: bytes | None = None, *, fixed_size: int | None = None, **options: object) -> None:
         self.lost: list[tuple[str, BaseException]] = []
@@ -68,7 +68,7 @@ class Bench:
 
 
 class SlowToLoad(FakeContent):
-    """``loading`` once somebody loads it, which takes for ever."""
+    """A value whose load never ends; ``loading`` is set when it begins."""
 
     loading: trio.Event
 
@@ -471,7 +471,7 @@ async def test_readers_of_the_old_value_move_on_when_the_new_one_is_published() 
 
 
 class SeenOrStale(FakeContent):
-    """A part of it is changed in the value that was open, as in ``raw/``. ``looked_up``: once, when a value has been."""
+    """Partial changes are merged into the value that was open, as in ``raw/``. ``looked_up`` is called once after a snapshot."""
 
     def __init__(self, value: bytes) -> None:
         super().__init__(value)
@@ -528,7 +528,7 @@ async def test_part_of_a_value_that_others_have_replaced_since_it_was_opened_is_
     content.value = b"of others"
     with pytest.raises(StaleEntry, match="open it again"):
         await handle.write(0, b"new")
-    # Nothing of theirs is left beside it.
+    # No part of the other value remains.
     await handle.write(0, b"all of it is mine")
     await handle.flush()
     await handle.release()
@@ -559,7 +559,7 @@ async def test_readers_keep_the_old_value_when_another_view_replaces_it() -> Non
     assert await old.read(0, 9) == await untouched.read(0, 9) == b"old value"
     assert (await old.attributes()).size == 9
     assert bench.area.open_handles == 3
-    # Writing a part of it changes the value that is there now, which then is the handle's own.
+    # Writing a part changes the current value, which then is the handle's own.
     await old.write(0, b"NEW")
     assert bench.area.dirty_nbytes == 9
     assert await bench.area.publish_all() == []
@@ -646,7 +646,7 @@ async def test_a_size_that_cannot_be_is_mended_by_writing_more() -> None:
     await handle.write(0, b"abc")
     with pytest.raises(ChunkSizeMismatch) as caught:
         await handle.flush()
-    # The error, and all that it refers to, lives on.
+    # The error, and everything that it refers to, stays alive.
     await handle.write(3, b"defgh")
     await handle.flush()
     assert caught.value.key == "raw/k"
@@ -765,7 +765,7 @@ async def test_an_orphan_whose_value_could_not_be_kept_is_stale_and_not_empty() 
     handle = await bench.file.open(BOTH)
     async with bench.area.unnaming("raw/k"):
         pass
-    # Any size would be the end of the file for the kernel.
+    # The kernel would take any size for the end of the file.
     with pytest.raises(StaleEntry):
         await handle.attributes()
     with pytest.raises(StaleEntry):

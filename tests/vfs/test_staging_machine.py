@@ -1,4 +1,4 @@
-"""One file, several handles, a store that fails now and then, held against two byte strings: what is published, what is staged."""
+"""One file, several handles, and a store that fails now and then, compared with two byte strings: the published and the staged value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DATA = st.binary(min_size=1, max_size=6)
 
 
 class Model:
-    """What a file with these semantics is, in as few words as possible. ``staged`` None: nothing is."""
+    """The shortest description of such a file. ``staged`` is None if nothing is staged."""
 
     def __init__(self, published: bytes | None, fixed_size: int | None) -> None:
         self.published = published
@@ -116,7 +116,7 @@ class StagedFileMachine(RuleBasedStateMachine):
         self.model.change((self.model.seen or b"")[:size].ljust(size, b"\0"), only_emptied=size == 0)
         self._ends_as(self.model.publish(), self.file.truncate, size)
         if not self.open or was_clean:
-            # Refused: nobody has written anything.
+            # Refused without a previous write.
             self.model.staged = None
 
     @rule(handle=handles)

@@ -1,4 +1,4 @@
-"""Temporary files without a view: what becomes of them, of whoever has them open, and of their fsync."""
+"""Temporary files without a view: their end, their open handles, and their fsync."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ async def test_a_key_becomes_a_temporary_file() -> None:
 
 @alone
 async def test_a_change_in_the_store_at_the_same_name_is_another_matter() -> None:
-    """A folder of that name that was just removed, of which the store tells late."""
+    """A removed folder of the same name, which the store reports late."""
     world = World()
     file, handle = await world.create(b"x")
     await handle.flush()
@@ -293,7 +293,7 @@ OPERATIONS = st.lists(
 
 @given(OPERATIONS)
 def test_readers_of_an_earlier_value_keep_it(operations: list[tuple[str, int, bytes]]) -> None:
-    """Values are shared by those who have them, and changed by nobody."""
+    """Values are shared by their holders, and never changed."""
 
     async def main() -> None:
         world = World()

@@ -1,4 +1,4 @@
-"""The requests that well-known programs make, replayed on the staging machine."""
+"""Requests of well-known programs, replayed on the staging machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zarrfs.vfs.staging import StagingArea
 
 
 async def replay(file: StagedFile, requests: tuple[Request, ...]) -> None:
-    """Requests go to the handle that was opened last; releasing it goes back to the one before."""
+    """Send requests to the handle opened last; releasing it returns to the one before."""
     handles: list[Handle] = []
     for request in requests:
         match request:
