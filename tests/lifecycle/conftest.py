@@ -1,4 +1,4 @@
-"""A mountpoint, and what is asked to be mounted there."""
+"""Fixtures: a mountpoint, and the configuration of a mount on it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ parent.failed(Outcome(9, repr(told)))
 
 
 def test_the_daemon_has_a_session_of_its_own_once_it_is_ready_and_our_group_before(config: MountConfig, tmp_path: Path) -> None:
-    """An automounter makes everybody wait who is not of the process group that mounts for it."""
+    """An automounter blocks all processes outside of the process group that mounts for it."""
     body = f"assert os.getpgid(0) == {os.getpgid(0)}\nparent.ready()\nassert os.getsid(0) == os.getpid()\n"
     outcome, process = background.start(config, child(tmp_path, body))
     assert outcome == Outcome(0, "")

@@ -1,4 +1,4 @@
-"""The process behind a mount: what a mount tells of it is believed as far as the kernel confirms it."""
+"""The process behind a mount: claims of a mount are believed as far as the kernel confirms them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zarrfs.lifecycle.mount_table import FSTYPE, Mount, Owner
 
 @pytest.fixture
 def mounted(mountpoint: Path) -> Mount:
-    """A folder that looks like a mount of this user's."""
+    """A folder that looks like a mount of this user."""
     (mountpoint / ".zarrfs").mkdir()
     return Mount(str(mountpoint), FSTYPE, "0:987654", Owner(os.geteuid(), os.getegid()))
 
@@ -72,7 +72,7 @@ def test_a_process_that_vanishes_while_it_is_looked_at_is_none(mounted: Mount, m
 def test_a_process_without_the_connection_counts_by_its_command_line_where_nothing_else_is_known(
     mounted: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As root in a container: nobody may look at the descriptors of others."""
+    """As for root in a container: descriptors of other processes cannot be read."""
 
     def refused(place: str) -> Any:
         raise PermissionError(13, "Permission denied", place)
@@ -82,7 +82,7 @@ def test_a_process_without_the_connection_counts_by_its_command_line_where_nothi
     with subprocess.Popen(named, stdin=subprocess.PIPE) as ours, subprocess.Popen(other, stdin=subprocess.PIPE) as theirs:
         for process, is_behind in ((ours, True), (theirs, False)):
             tell(mounted, pid=process.pid, timeout=3.5)
-            # It has no connection at all.
+            # The process has no connection at all.
             assert daemons.find(mounted) is None
             with monkeypatch.context() as patched:
                 patched.setattr(daemons.os, "scandir", refused)

@@ -1,4 +1,4 @@
-"""Taking a mount off: by a program of its own that looks where it is, and what it says is told in words."""
+"""Detaching a mount: by a separate program that checks the target, and whose result becomes a message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_what_is_mounted_at_a_place_is_told_without_asking_it(tmp_path: Path) ->
     proc = mount_at("/proc")
     assert proc is not None
     assert umount2.device_at("/proc") == proc.device
-    # A link is not followed: it leads to what lies beside it.
+    # A link is not followed: it has the device of its own folder.
     (tmp_path / "link").symlink_to("/proc")
     assert umount2.device_at(str(tmp_path / "link")) == umount2.device_at(str(tmp_path)) != proc.device
 

@@ -1,4 +1,4 @@
-"""Who still has a file open, as /proc tells."""
+"""Processes that still have a file open, according to /proc."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_file_counts_as_abandoned_when_its_opener_is_gone_and_nobody_has_it(tm
     path = tmp_path / "npy" / "a.npy"
     path.parent.mkdir()
     path.write_bytes(b"x")
-    # Any process of the machine may have some npy/a.npy open.
+    # Another process of the machine may have some npy/a.npy open.
     name = f"{tmp_path.name}/npy/a.npy"
     first = holder(path)
     assert not is_abandoned(first.pid, name)

@@ -46,7 +46,7 @@ def test_umount_waits_and_tells_how_the_daemon_ended(
     small_mount: subprocess.Popen[bytes], outcome: Outcome, mountpoint: Path, runtime: Path
 ) -> None:
     assert unmounting.unmount(str(mountpoint)) == outcome
-    # It has told how it ended, and may be ending still.
+    # It has reported its result, and may still be ending.
     small_mount.wait(timeout=10)
     assert mount_table.mount_at(str(mountpoint)) is None
     assert list(runtime.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Those who wait for a mount to end: who may end it, what they are told meanwhile, and when they give up."""
+"""Commands that wait for a mount to end: the right to end it, progress messages, and giving up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zarrfs.lifecycle.unmounting import _Wait
 
 
 class Storing(Daemon):
-    """One that tells what is left, each time it is asked."""
+    """A daemon that reports the remaining data on each request."""
 
     def __init__(self, *told: Left) -> None:
         super().__init__(About(os.getpid(), None, 0), os.pidfd_open(os.getpid()))

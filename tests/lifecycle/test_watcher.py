@@ -1,4 +1,4 @@
-"""The watcher of a connection, where there is none to watch: what to do instead is said."""
+"""The watcher of a connection, where there is none to watch: the error names an alternative."""
 
 from __future__ import annotations
 
