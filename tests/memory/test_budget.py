@@ -1,4 +1,4 @@
-"""The budget of memory: who gets it, who waits, and who gives it back."""
+"""The memory budget: allocation, waiting, and release."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ async def test_work_waits_and_is_served_in_its_order() -> None:
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(work, "b", 60)
         await trio.testing.wait_all_tasks_blocked()
-        # It would fit, but somebody came before.
+        # It would fit, but another task came before.
         nursery.start_soon(work, "c", 10)
         await trio.testing.wait_all_tasks_blocked()
         assert began == ["a"] and not budget.take(1)
         go["a"].set()
         await trio.testing.wait_all_tasks_blocked()
-        # Both were let in; which of them runs first is the event loop's choice.
+        # Both were admitted; the event loop chooses which of them runs first.
         assert began[0] == "a" and set(began) == {"a", "b", "c"}
         go["b"].set()
         go["c"].set()
@@ -102,7 +102,7 @@ async def test_who_gives_up_waiting_takes_nothing() -> None:
 
 
 async def _work(budget: MemoryBudget, scope: trio.CancelScope) -> None:
-    # Another task's work: not inside of that of who started it.
+    # Work of another task, not inside that of the task that started it.
     from zarrfs.memory import budget as memory
 
     memory._working.set(False)

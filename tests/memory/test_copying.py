@@ -1,4 +1,4 @@
-"""Copies into another order of dimensions are what NumPy makes, and end when nobody waits for them."""
+"""Copies into another order of dimensions equal those of NumPy, and stop when abandoned."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_elements_are_where_numpy_puts_them(shape: tuple[int, ...], dtype: objec
     chance = np.random.default_rng(seed)
     kind = np.dtype(dtype)
     source = chance.integers(0, 256, int(np.prod(shape)) * kind.itemsize, "u1").view(kind).reshape(shape)
-    # Reversed, as it is, and any two others.
+    # Reversed, unchanged, and any two others.
     axes = [range(len(shape))[::-1], range(len(shape)), *(chance.permutation(len(shape)) for _ in range(2))][seed]
     source = source.transpose(axes)
     # A part of something larger, as a chunk is of a slab.

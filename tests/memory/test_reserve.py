@@ -1,4 +1,4 @@
-"""The reserve: address space that can be had when nothing else can."""
+"""The reserve: address space that is available when all other is used up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zarrfs.memory.reserve import NBYTES, Reserve, is_limited
 
 
 def _in_a_process(function: Callable[[Any], None]) -> list[Any]:
-    """What ``function`` puts into a queue, called where limits concern nobody else."""
+    """Return what ``function`` puts into a queue, run in a process of its own for its limits."""
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
     process = context.Process(target=function, args=(answers,))
@@ -31,7 +31,7 @@ def _without_room(answers: Any) -> None:
     found += [is_limited(), Reserve().take()]
     reserve.lend()
     found.append(reserve.is_held)
-    # Not by malloc: what a process has of it that has worked for long may keep what is freed.
+    # Not by malloc: after long use, its arenas may keep freed memory.
     with mmap.mmap(-1, NBYTES // 2) as room:
         found.append(len(room) > 0)
     found.append(reserve.take())

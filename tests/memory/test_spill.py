@@ -1,4 +1,4 @@
-"""Large buffers lie in files, small ones in memory."""
+"""Large buffers are held in files, small ones in memory."""
 
 from __future__ import annotations
 
