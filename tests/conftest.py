@@ -1,7 +1,7 @@
-"""What every test gets: the rule of the ``fuse`` marker, and a log that is read.
+"""Rules for every test: the ``fuse`` marker, and the check of the log.
 
 A test fails when zarrfs logs a warning or worse that the test did not announce, by the marker ``logs(regex, ...)`` or the fixture
-``expect_logs``: a warning that nobody expects is a defect that nobody looked for. The log of other processes is not seen here.
+``expect_logs``: an unexpected warning is an undetected defect. Logs of other processes are not checked here.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def why_fuse_is_unusable() -> str | None:
 
 
 def pytest_configure() -> None:
-    # Whoever runs the tests in the background has these ignored, and programs pass that on to what they start.
+    # Tests run in the background inherit these as ignored, and so would the programs that they start.
     for number, handler in (signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Three for two processors: who mounts waits half of the time, for a daemon to start, to notice or to end."""
+    """Return three for two processors: tests that mount wait half of the time, for a daemon to start, to notice or to end."""
     return 3 * len(os.sched_getaffinity(0)) // 2
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """As ``make test`` asks for it; who asks for another distribution gets that."""
+    """Return the scheduler for ``make test``, or None if another distribution was requested."""
     if config.getoption("dist") != "loadfile":
         return None
     from tests.support.spreading import Spread
@@ -53,7 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What takes longest begins first: a file that is begun last is waited for by all (`make test` passes ``--no-loadscope-reorder``)."""
+    """Start the longest files first: at the end, all workers would wait for one (`make test` passes ``--no-loadscope-reorder``)."""
     order = {folder: place for place, folder in enumerate(("hostile", "mount", "lifecycle"))}
     items.sort(key=lambda item: (item.path.name not in _LONGEST, order.get(item.path.parent.name, len(order))))
     if not length.FULL and sampling.is_whole_run(config):
@@ -87,9 +87,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def _buffers_as_before() -> Iterator[None]:
-    """What a test, or a tree that it builds, makes of large buffers (`zarrfs.memory.spill`) ends with it.
+    """Reset the settings of large buffers (`zarrfs.memory.spill`) after a test, which it or a tree that it builds may change.
 
-    Small ones that stay files make others open files without number.
+    Otherwise small buffers would stay in files, and later tests would open files without limit.
     """
     before = spill._directory, spill.large_nbytes()
     yield
@@ -131,5 +131,5 @@ def _log_is_read(request: pytest.FixtureRequest) -> Iterator[_Collector]:
 
 @pytest.fixture
 def expect_logs(_log_is_read: _Collector) -> Callable[[str], None]:
-    """``expect_logs(regex)``: from now on this test may log warnings and errors that match."""
+    """A function ``expect_logs(regex)``: from now on this test may log warnings and errors that match."""
     return _log_is_read.announced.append

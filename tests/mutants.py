@@ -1,10 +1,10 @@
 """Twelve small faults, one in each layer, and three for the random model: a suite that misses one of them has lost its sharpness.
 
-    make mutants                       # all, each by the tests that should notice first, then by all others
+    make mutants                       # all, each by the tests that should detect it first, then by all others
     make mutants ARGS="index errno"    # some
 
-Each is put into a copy of the checkout, in which the tests then have to fail. Says for each which test noticed, and exits with 1 where
-none did.
+Each is inserted into a copy of the checkout, in which the tests then have to fail. Prints for each the test that detected it, and exits
+with 1 if none did.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault: ``right``, which stands once in ``path`` below zarrfs/, becomes ``wrong``. ``near``: the tests that should notice."""
+    """A fault: ``right``, which occurs once in ``path`` below zarrfs/, becomes ``wrong``. ``near``: the tests that should detect it."""
 
     name: str
     path: str
@@ -143,7 +143,7 @@ MUTANTS = [
 
 
 def mutate(checkout: Path, mutant: Mutant) -> None:
-    """Put the fault into ``checkout``."""
+    """Insert the fault into ``checkout``."""
     path = checkout / "zarrfs" / mutant.path
     text = path.read_text()
     if text.count(mutant.right) != 1:
@@ -152,7 +152,7 @@ def mutate(checkout: Path, mutant: Mutant) -> None:
 
 
 def noticed(checkout: Path, tests: str) -> str | None:
-    """The first of ``tests`` that fails in ``checkout``; None when all pass."""
+    """Return the first of ``tests`` that fails in ``checkout``; None if all pass."""
     command = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-n", "auto", "--dist", "loadfile", "-p", "no:cacheprovider"]
     done = subprocess.run([*command, *tests.split()], cwd=checkout, capture_output=True, text=True, check=False)
     if done.returncode == 0:
@@ -165,7 +165,7 @@ def noticed(checkout: Path, tests: str) -> str | None:
 
 
 def main(names: list[str]) -> int:
-    """Try the mutants whose name begins with one of ``names``, or all; how many were not noticed."""
+    """Try the mutants whose name begins with one of ``names``, or all; return the number that was not detected."""
     missed = 0
     for mutant in MUTANTS:
         if names and not mutant.name.startswith(tuple(names)):

@@ -1,6 +1,6 @@
-"""The house as it was drawn: imports point down, each library has one home, files stay small.
+"""The architecture: imports point down, each library has one home, files stay small.
 
-Everything that a module imports counts: inside functions, and for the type checker alone, too.
+Every import counts: inside functions, and for the type checker alone, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "zarrfs"
 
-# The house from the roof down: what each package or module of the top level may import, beside itself and what all may use.
+# The house from the roof down: the imports permitted to each package or top-level module, besides itself and `EVERYWHERE`.
 HOUSE = """
     __main__        command lifecycle
     command         daemon lifecycle reports options stores.opening stores.urls
@@ -42,7 +42,7 @@ HOUSE = """
     in_flight       -
     fences          -
 """
-# Who may use the interface of stores may use what its operations take and return.
+# Users of the store interface may also use the types of its parameters and results.
 STORE_INTERFACE = {
     "stores.anchor",
     "stores.capabilities",
@@ -57,7 +57,7 @@ PLUGGED = ("codecs", "containers", "dialects", "stores", "views")
 
 
 def layers(text: str) -> dict[str, set[str]]:
-    """The rows of a house, and of what all may use."""
+    """Return the permitted imports of each row of a house, and of modules for everywhere."""
     rows = [line.split() for line in text.strip().splitlines()]
     units = [unit for unit, *_ in rows]
     house = {unit: set(below) - {"-"} for unit, *below in rows}
@@ -72,7 +72,7 @@ def layers(text: str) -> dict[str, set[str]]:
 
 LAYERS = layers(HOUSE)
 
-# What stands between pyfuse3 and the rest of fuse/, which knows nothing of it.
+# The layer between pyfuse3 and the rest of fuse/, which does not depend on pyfuse3.
 ADAPTER = {"fuse.kernel", "fuse.operations", "fuse.listings", "fuse.xattrs", "fuse.translation", "fuse.guard", "fuse.workers"}
 
 # Modules of other distributions, and of the standard library, that have one home.
@@ -93,7 +93,7 @@ HOMES = {
     "dbm": set(),  # its libraries trust the files that they open
     "ml_dtypes": {"model"},
     "sdnotify": {"daemon.systemd"},
-    # Choosing an errno is the business of fuse/; the others translate what the operating system told them.
+    # Only fuse/ chooses errnos; the others translate errors of the operating system.
     "errno": {
         "options.own_files",
         "fuse",
@@ -121,7 +121,7 @@ HOMES = {
     "marshal": set(),
     "shelve": set(),
     "asyncio": set(),
-    "zarr": set(),  # what we are held against
+    "zarr": set(),  # independent judge in tests
     "yaml": set(),
 }
 
@@ -162,7 +162,7 @@ every_module = pytest.mark.parametrize("module", [pytest.param(each, id=each.nam
 
 
 def imported(module: Module) -> Iterator[str]:
-    """Absolute names of everything that a module imports: modules, and what is taken from them."""
+    """Yield absolute names of everything that a module imports: modules, and names imported from them."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -173,7 +173,7 @@ def imported(module: Module) -> Iterator[str]:
 
 
 def inner(module: Module) -> set[str]:
-    """Modules of zarrfs that a module imports."""
+    """Return the modules of zarrfs that a module imports."""
     found = set()
     for name in imported(module):
         if name == "zarrfs" or name.startswith("zarrfs."):
@@ -185,7 +185,7 @@ def inner(module: Module) -> set[str]:
 
 
 def under(name: str, prefixes: set[str]) -> bool:
-    """Whether ``name`` is one of ``prefixes`` or lies below one."""
+    """Return True if ``name`` is one of ``prefixes`` or below one."""
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes if prefix) or name in prefixes
 
 
@@ -213,7 +213,7 @@ def test_imports_point_down(module: Module) -> None:
 
 
 def test_layers_are_layers() -> None:
-    """The table itself allows no circle."""
+    """The table itself contains no cycle."""
     seen: set[str] = set()
 
     def visit(unit: str, path: tuple[str, ...]) -> None:

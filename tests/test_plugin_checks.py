@@ -1,4 +1,4 @@
-"""A plug-in of another distribution that cannot be used is left out, with a line in the log that says whose it is and what it lacks."""
+"""An unusable plug-in of another distribution is left out, with a log line that names its distribution and its defect."""
 
 from __future__ import annotations
 

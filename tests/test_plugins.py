@@ -1,8 +1,8 @@
-"""One new file, or folder of files, is a new store, codec, dialect, container, view or chunk grid: it is found, it is shown, and its
+"""One new file, or folder of files, is a new store, codec, dialect, container, view or chunk grid: it is discovered and shown, and its
 conformance suite runs.
 
 Each file is written here, put on the path of its package (or offered as an entry point of another distribution), and everything else
-happens in a new process, because plug-ins are looked for once.
+happens in a new process, because plug-ins are discovered once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class NewPlugin:
-    """A plug-in of ``package``; ``source`` is its one file, ``name``.py. ``suite`` is the module whose tests have to run for it, where it
-    is ``called`` something, and ``test`` some of them; ``shown`` makes a mount tree and asserts that the plug-in is at work."""
+    """A plug-in of ``package``; ``source`` is its one file, ``name``.py. ``suite`` is the module whose tests have to run for it, with
+    ``called`` as its id, and ``test`` some of them; ``shown`` creates a mount tree and asserts that the plug-in is in use."""
 
     package: str
     name: str
@@ -379,7 +379,7 @@ LEDGER = NewPlugin(
 
 
 def source_of(name: str) -> str:
-    """The text of a module of ``tests/support`` that tests of its own use, too."""
+    """Return the text of a module of ``tests/support`` that other tests use, too."""
     return (ROOT / "tests" / "support" / f"{name}.py").read_text()
 
 
@@ -533,7 +533,7 @@ WAYS = ["file", "package", "entry point"]
 
 
 def offered(plugin: NewPlugin, folder: Path, way: str) -> str:
-    """Put the plug-in into ``folder``; the lines by which a new process finds it."""
+    """Put the plug-in into ``folder``; return the lines by which a new process finds it."""
     source = textwrap.dedent(plugin.source).strip() + "\n"
     folder = folder / plugin.package
     folder.mkdir(exist_ok=True)
@@ -554,7 +554,7 @@ def offered(plugin: NewPlugin, folder: Path, way: str) -> str:
 
 
 def run(program: str) -> str:
-    """What a new Python prints; it must succeed."""
+    """Run a program in a new Python, which has to succeed; return its output."""
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -1,4 +1,4 @@
-"""README.md: what it tells to type works, answers what it says, and its drawing is what there is."""
+"""README.md: its commands work, their output is as shown, and its drawing matches a mount."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NOT_HERE = {
     "make": "a test of its own: .ci/run runs each target that the page names",
     "systemctl": "needs a running systemd",
 }
-"""Programs whose lines are not run, and why."""
+"""Programs whose lines are not run, with the reason."""
 NOT_DEMANDED = {"julia", "matlab"}
-"""Programs whose lines are run where they are installed, and which Debian does not have."""
+"""Programs that Debian does not have; their lines are run where they are installed."""
 
 NOT_EACH_TIME = {
     "C",
@@ -40,7 +40,7 @@ NOT_EACH_TIME = {
     "fstab",
     "Options",
 }
-"""Sections about programs that are all given the same file, and what the tests of its own subject do, too."""
+"""Sections for full runs only: their programs all get the same file, or the tests of their own subjects cover them."""
 
 pytestmark = pytest.mark.fuse
 
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.fuse
 AT_LAST = Line(
     0, 'for each in $(findmnt -n -l -o TARGET -t fuse.zarrfs); do zarrfs umount "$each" 2>/dev/null || [ $? = 7 ]; done', ""
 )
-"""Unmounts whatever is mounted. What was refused on purpose is told with 7."""
+"""Unmounts everything. Exit code 7 stands for intentional refusals."""
 
 
 def matches(promised: str, output: str) -> bool:
@@ -115,7 +115,7 @@ def test_the_drawing_is_what_is_mounted() -> None:
 
 
 def drawn(folder: Path, indent: str = "") -> list[str]:
-    """The lines of tree(1)."""
+    """Return the lines of tree(1)."""
     names, rows = sorted(os.listdir(folder)), []
     for name in names:
         last = name == names[-1]

@@ -1,4 +1,4 @@
-"""Threads that hang: bounded, and in nobody's way."""
+"""Threads that hang: their number is bounded, and they block nothing else."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ async def test_a_thousand_calls_that_hang(answers: threading.Event) -> None:
                 for _ in range(1000):
                     nursery.start_soon(hang)
                 await wait_all_tasks_blocked()
-                # What waits for no store goes on beside them.
+                # Work without a store continues beside them.
                 assert await threads.io(lambda: "local") == "local"
                 nursery.cancel_scope.cancel()
             assert threading.active_count() - before <= threads.IO_THREADS + threads.ABANDONED_THREADS + 2
     finally:
         answers.set()
-    # They are back when the store is.
+    # They are free again once the store answers.
     assert await threads.io(lambda: "stored", abandon_on_cancel=True) == "stored"
 
 
