@@ -1,4 +1,4 @@
-"""What the texts of v3, of 2022 and of today, say alike of stores."""
+"""Statements on stores that the texts of v3, of 2022 and the final one, have in common."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ ALLOWED = "as stated; any other is refused"
 
 
 def zmeta(**members: Any) -> dict[str, Any]:
-    """The text's members; `...` leaves one out."""
+    """Return the text's members; `...` leaves one out."""
     return with_members(PLAIN, members)
 
 
@@ -50,17 +50,17 @@ def blosc(values: np.ndarray[Any, Any], **how: Any) -> bytes:
 
 
 def store(**members: Any) -> dict[str, Any]:
-    """An array at the root: `WHOLE` in two chunks."""
+    """Return an array at the root: `WHOLE` in two chunks."""
     return {"__zmeta__": zmeta(**members), "__zdata__/0.0.blosc": blosc(LEFT), "__zdata__/0.1.blosc": blosc(RIGHT)}
 
 
 def bad(match: str, **members: Any) -> Check:
-    """An array with these members is refused, and the reason names the key."""
+    """Return a check that an array with these members is refused, with a reason that names the key."""
     return refuses({"__zmeta__": zmeta(**members)}, rf"^__zmeta__: .*{match}")
 
 
 def made(**how: Any) -> dict[str, bytes]:
-    """What a new array is stored as."""
+    """Return the stored values of a new array."""
     return new_array("/a", new="v0", codecs="auto", **how)
 
 

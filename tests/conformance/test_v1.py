@@ -58,34 +58,34 @@ LZMA = {"check": 0, "filters": None, "format": 1, "preset": 1}
 
 
 def meta(**members: Any) -> dict[str, Any]:
-    """The text's members; `...` leaves one out."""
+    """Return the text's members; `...` leaves one out."""
     return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:
-    """An array at the root: `WHOLE` in two uncompressed chunks."""
+    """Return an array at the root: `WHOLE` in two uncompressed chunks."""
     return {"meta": meta(**members), "attrs": {}, "0.0": LEFT, "0.1": RIGHT}
 
 
 def line(dtype: Any, fill_value: Any, *values: Any) -> dict[str, Any]:
-    """An array of one dimension and one chunk of this stored type."""
+    """Return an array of one dimension and one chunk of this stored type."""
     count = len(values) or 1
     held = {"0": np.array(list(values), np.dtype(list(map(tuple, dtype)) if isinstance(dtype, list) else dtype))} if values else {}
     return {"meta": meta(shape=[count], chunks=[count], dtype=dtype, fill_value=fill_value), "attrs": {}, **held}
 
 
 def bad(match: str, **members: Any) -> Check:
-    """An array with these members is refused, and the reason names the key."""
+    """Return a check that an array with these members is refused, with a reason that names the key."""
     return refuses({"meta": meta(**members), "attrs": {}}, rf"^meta: .*{match}")
 
 
 def made(**how: Any) -> dict[str, bytes]:
-    """What a new array is stored as."""
+    """Return the stored values of a new array."""
     return new_array("/a", new="v1", **how)
 
 
 def fills(dtype: Any, fill_value: Any, expected: Any) -> Check:
-    """What is not stored is read as this."""
+    """Return a check that missing elements are read as this."""
     return reads(line(dtype, fill_value), [expected])
 
 
@@ -335,7 +335,7 @@ TEXT.section("3", "Data type encoding")
 
 
 def of_type(dtype: Any, *values: Any) -> Check:
-    """Elements of this type are read, as little-endian ones."""
+    """Return a check that elements of this type are read, as little-endian ones."""
     expected = np.array(list(values), np.dtype(list(map(tuple, dtype)) if isinstance(dtype, list) else dtype))
     return reads(line(dtype, None, *values), expected.astype(expected.dtype.newbyteorder("<")))
 

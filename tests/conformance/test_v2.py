@@ -53,17 +53,17 @@ GROUP = {"zarr_format": 2}
 
 
 def zarray(**members: Any) -> dict[str, Any]:
-    """The text's members; `...` leaves one out."""
+    """Return the text's members; `...` leaves one out."""
     return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:
-    """An array at the root: `WHOLE` in two uncompressed chunks."""
+    """Return an array at the root: `WHOLE` in two uncompressed chunks."""
     return {".zarray": zarray(**members), "0.0": LEFT, "0.1": RIGHT}
 
 
 def typed(dtype: Any, fill_value: Any = None, *values: Any) -> dict[str, Any]:
-    """An array of one dimension and one chunk, which holds ``values`` where there are any, of this stored type."""
+    """Return an array of one dimension and one chunk of this stored type, which contains ``values`` if there are any."""
     count = len(values) or 1
     held = {"0": np.array(list(values), _numpy(dtype))} if values else {}
     return {".zarray": zarray(shape=[count], chunks=[count], dtype=dtype, fill_value=fill_value), **held}
@@ -76,18 +76,18 @@ def _numpy(dtype: Any) -> np.dtype[Any]:
 
 
 def bad(match: str, **members: Any) -> Check:
-    """An array with these members is refused, and the reason names the key."""
+    """Return a check that an array with these members is refused, with a reason that names the key."""
     return refuses({".zarray": zarray(**members)}, rf"^\.zarray: .*{match}")
 
 
 def of_type(dtype: Any, *values: Any) -> Check:
-    """Elements of this type are read, as little-endian ones."""
+    """Return a check that elements of this type are read, as little-endian ones."""
     expected = np.array(list(values), _numpy(dtype))
     return reads(typed(dtype, None, *values), expected.astype(expected.dtype.newbyteorder("<")))
 
 
 def fills(dtype: Any, fill_value: Any, expected: Any) -> Check:
-    """What is not stored is read as this."""
+    """Return a check that missing elements are read as this."""
     return reads(typed(dtype, fill_value), [expected])
 
 
@@ -596,7 +596,7 @@ def _absent(values: dict[str, Any], key: str) -> None:
 
 
 def _rewritten(of: dict[str, Any], values: np.ndarray[Any, Any], expected: bytes) -> None:
-    """What is stored of ``values`` when they are written to an array with this document."""
+    """Assert the stored bytes of ``values`` after they are written to an array with this document."""
     from tests.support.conforming import edited
 
     async def write(_: Any, hierarchy: Any) -> None:

@@ -1,4 +1,4 @@
-"""Zarr core specification version 3.1, statement by statement: hierarchies, documents, names, names."""
+"""Zarr core specification version 3.1, statement by statement: hierarchies, documents, names."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ GROUP = {"zarr_format": 3, "node_type": "group"}
 
 
 def doc(**members: Any) -> dict[str, Any]:
-    """The document of an array; `...` leaves a member out."""
+    """Return the document of an array; `...` leaves a member out."""
     return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:
-    """An array at the root: `WHOLE` in two chunks."""
+    """Return an array at the root: `WHOLE` in two chunks."""
     return {"zarr.json": doc(**members), "c/0/0": LEFT, "c/0/1": RIGHT}
 
 
@@ -63,7 +63,7 @@ def grid(*lengths: Any) -> dict[str, Any]:
 
 
 def line(data_type: Any, fill_value: Any, *values: Any, codecs: Any = (BYTES,), dtype: str = "") -> dict[str, Any]:
-    """An array of one dimension and one chunk; ``values`` are stored as NumPy's ``dtype``."""
+    """Return an array of one dimension and one chunk; ``values`` are stored as NumPy's ``dtype``."""
     count = len(values) or 1
     held = {"c/0": np.array(list(values), dtype)} if values else {}
     return {
@@ -73,22 +73,22 @@ def line(data_type: Any, fill_value: Any, *values: Any, codecs: Any = (BYTES,), 
 
 
 def bad(match: str, **members: Any) -> Check:
-    """An array with these members is refused, and the reason names the key."""
+    """Return a check that an array with these members is refused, with a reason that names the key."""
     return refuses({"zarr.json": doc(**members)}, rf"^zarr\.json: .*{match}")
 
 
 def unknown(match: str, **members: Any) -> Check:
-    """As `bad`, for what the text allows and zarrfs does not know."""
+    """Return a check as `bad`, for members that the text permits and zarrfs does not support."""
     return refuses({"zarr.json": doc(**members)}, rf"^zarr\.json: .*{match}", bad=False)
 
 
 def made(**how: Any) -> dict[str, bytes]:
-    """What a new array is stored as."""
+    """Return the stored values of a new array."""
     return new_array("/a", new="v3", **how)
 
 
 def fills(data_type: Any, fill_value: Any, expected: Any) -> Check:
-    """What is not stored is read as this."""
+    """Return a check that missing elements are read as this."""
     return reads(line(data_type, fill_value), [expected])
 
 
@@ -393,7 +393,7 @@ TEXT.section("6", "Node names")
 
 
 def no_name(name: str) -> Check:
-    """No node is made of that name, and none is shown."""
+    """Return a check that no node of that name can be created, and none is shown."""
 
     def check() -> None:
         layout = PLUGIN.create(Prefix(""))

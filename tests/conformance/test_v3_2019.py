@@ -59,12 +59,12 @@ GROUP: dict[str, Any] = {"extensions": [], "attributes": {}}
 
 
 def doc(**members: Any) -> dict[str, Any]:
-    """The document of an array; `...` leaves a member out."""
+    """Return the document of an array; `...` leaves a member out."""
     return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:
-    """The array /a: `WHOLE` in two uncompressed chunks."""
+    """Return the array /a: `WHOLE` in two uncompressed chunks."""
     return {"zarr.json": ENTRY, "meta/root/a.array": doc(**members), "data/a/0.0": LEFT, "data/a/0.1": RIGHT}
 
 
@@ -73,7 +73,7 @@ def grid(*lengths: Any, **more: Any) -> dict[str, Any]:
 
 
 def line(data_type: Any, fill_value: Any, *values: Any, dtype: str = "") -> dict[str, Any]:
-    """The array /a of one dimension and one chunk; ``values`` are stored as NumPy's ``dtype``."""
+    """Return the array /a of one dimension and one chunk; ``values`` are stored as NumPy's ``dtype``."""
     count = len(values) or 1
     held = {"data/a/0": np.array(list(values), dtype)} if values else {}
     said = doc(shape=[count], chunk_grid=grid(count), data_type=data_type, fill_value=fill_value)
@@ -81,19 +81,19 @@ def line(data_type: Any, fill_value: Any, *values: Any, dtype: str = "") -> dict
 
 
 def bad(match: str, *, is_bad: bool = True, **members: Any) -> Check:
-    """An array with these members is refused, and the reason names the key."""
+    """Return a check that an array with these members is refused, with a reason that names the key."""
     return refuses({"zarr.json": ENTRY, "meta/root/a.array": doc(**members)}, rf"^meta/root/a\.array: .*{match}", "/a", bad=is_bad)
 
 
 unknown = partial(bad, is_bad=False)
-"""As `bad`, for what the text allows and zarrfs does not know."""
+"""As `bad`, for members that the text permits and zarrfs does not support."""
 
 
 no_entry = partial(entry_refused, store())
 
 
 def made(**how: Any) -> dict[str, bytes]:
-    """What a new array /a is stored as."""
+    """Return the stored values of a new array /a."""
     return new_array("/a", new="v3_2019", **how)
 
 
@@ -130,7 +130,7 @@ TEXT.section("2", "Node names")
 
 
 def no_name(name: str) -> Check:
-    """No node is made of that name."""
+    """Return a check that no node of that name can be created."""
     return raises(NameInvalid, "1 to 255", lambda: PLUGIN.create(Prefix("")).check_name(name))
 
 

@@ -58,17 +58,17 @@ GROUP: dict[str, Any] = {"attributes": {}}
 
 
 def doc(**members: Any) -> dict[str, Any]:
-    """The document of an array; `...` leaves a member out."""
+    """Return the document of an array; `...` leaves a member out."""
     return with_members(PLAIN, members)
 
 
 def store(**members: Any) -> dict[str, Any]:
-    """The array /a in the text's form: `WHOLE` in two chunks."""
+    """Return the array /a in the text's form: `WHOLE` in two chunks."""
     return {"zarr.json": ENTRY, "meta/a.array.json": doc(**members), "data/a/c0/0": LEFT, "data/a/c0/1": RIGHT}
 
 
 def software(**members: Any) -> dict[str, Any]:
-    """The same in the form of zarr-python 2."""
+    """Return the same in the form of zarr-python 2."""
     return {
         "zarr.json": SOFTWARE,
         "meta/root/a.array.json": doc(**{"data_type": "<i2", **members}),
@@ -82,7 +82,7 @@ def grid(*lengths: Any, **more: Any) -> dict[str, Any]:
 
 
 def line(data_type: Any, fill_value: Any, *values: Any, dtype: str = "", **members: Any) -> dict[str, Any]:
-    """The array /a of one dimension and one chunk; ``values`` are stored as NumPy's ``dtype``."""
+    """Return the array /a of one dimension and one chunk; ``values`` are stored as NumPy's ``dtype``."""
     count = len(values) or 1
     held = {"data/a/c0": np.array(list(values), dtype)} if values else {}
     said = doc(shape=[count], chunk_grid=grid(count), data_type=data_type, fill_value=fill_value, **members)
@@ -90,16 +90,16 @@ def line(data_type: Any, fill_value: Any, *values: Any, dtype: str = "", **membe
 
 
 def bad(match: str, *, is_bad: bool = True, **members: Any) -> Check:
-    """An array with these members is refused, and the reason names the key."""
+    """Return a check that an array with these members is refused, with a reason that names the key."""
     return refuses({"zarr.json": ENTRY, "meta/a.array.json": doc(**members)}, rf"^meta/a\.array\.json: .*{match}", "/a", bad=is_bad)
 
 
 unknown = partial(bad, is_bad=False)
-"""As `bad`, for what the text allows and zarrfs does not know."""
+"""As `bad`, for members that the text permits and zarrfs does not support."""
 
 
 def made(form: str = "text", **how: Any) -> dict[str, bytes]:
-    """What a new array /a is stored as."""
+    """Return the stored values of a new array /a."""
     return new_array("/a", new=f"v3_2022:{form}", **how)
 
 
@@ -168,7 +168,7 @@ TEXT.section("3", "Node names")
 
 
 def no_name(name: str) -> Check:
-    """No node is made of that name."""
+    """Return a check that no node of that name can be created."""
     return raises(NameInvalid, "invalid name", lambda: PLUGIN.create(Prefix("")).check_name(name))
 
 

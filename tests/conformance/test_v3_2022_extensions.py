@@ -42,12 +42,12 @@ EMPTY = 2**64 - 1
 
 
 def extended(name: str, named: Any, fallback: Any = "r8") -> dict[str, Any]:
-    """A data type of an extension."""
+    """Return a data type of an extension."""
     return {"extension": URI.format(name), "type": named, "fallback": fallback}
 
 
 def elements_of(name: str, named: Any, dtype: Any, *values: Any, fill: Any = None) -> Check:
-    """Elements of this type of an extension are read, as little-endian ones."""
+    """Return a check that elements of this type of an extension are read, as little-endian ones."""
     expected = np.array(list(values), dtype)
     values_of = line(extended(name, named), fill, *values, dtype=dtype)
     return reads(values_of, expected.astype(expected.dtype.newbyteorder("<")), "/a")
@@ -176,7 +176,7 @@ PLAIN_BLOCKS = {coords: block.tobytes() for coords, block in BLOCKS.items()}
 
 
 def sharded(transformer: Any = None, **members: Any) -> dict[str, Any]:
-    """The array /a of 4 by 4 in one shard of four chunks."""
+    """Return the array /a of 4 by 4 in one shard of four chunks."""
     return {
         "zarr.json": ENTRY,
         "meta/a.array.json": doc(shape=[4, 4], storage_transformers=[transformer or sharding(2, 2)], **members),
@@ -184,7 +184,7 @@ def sharded(transformer: Any = None, **members: Any) -> dict[str, Any]:
 
 
 def shard(chunks: Mapping[tuple[int, int], bytes], *, order: Any = None, gap: bytes = b"") -> bytes:
-    """A shard of 2 by 2 chunks as the text has it; ``order``: that of their bytes; ``gap``: before each."""
+    """Return a shard of 2 by 2 chunks in the form of the text; ``order`` is that of their bytes, ``gap`` precedes each."""
     body, entries = b"", dict.fromkeys(np.ndindex(2, 2), (EMPTY, EMPTY))
     for coords in order or sorted(chunks):
         body += gap
@@ -429,7 +429,7 @@ def listed(name: str, **configuration: Any) -> dict[str, Any]:
 
 
 def packed(**how: Any) -> dict[str, bytes]:
-    """The chunks of `WHOLE`, compressed."""
+    """Return the chunks of `WHOLE`, compressed."""
     return {f"data/a/c0/{n}": bytes(numcodecs.Blosc(**how).encode(each)) for n, each in enumerate((LEFT, RIGHT))}
 
 

@@ -49,7 +49,7 @@ EMPTY = 2**64 - 1
 
 
 def shards(*chunk_shape: Any, **members: Any) -> dict[str, Any]:
-    """The codec, with the text's example of everything that is not said."""
+    """Return the codec; other members are those of the text's example."""
     configuration = {"chunk_shape": list(chunk_shape), "codecs": [BYTES], "index_codecs": [BYTES, CRC32C], "index_location": "end"}
     return {"name": "sharding_indexed", "configuration": configuration | members}
 
@@ -59,12 +59,12 @@ def codec(name: str, **configuration: Any) -> dict[str, Any]:
 
 
 def checked(data: bytes) -> bytes:
-    """With the checksum behind it."""
+    """Return ``data`` with its checksum appended."""
     return data + struct.pack("<I", google_crc32c.value(data))
 
 
 def encoded(*chain: Any, left: bytes, right: bytes) -> dict[str, Any]:
-    """`WHOLE` with these codecs, in two chunks."""
+    """Return `WHOLE` with these codecs, in two chunks."""
     return {"zarr.json": doc(codecs=list(chain)), "c/0/0": left, "c/0/1": right}
 
 
@@ -155,7 +155,7 @@ TEXT.section("13", "Codec bytes")
 
 
 def stored_as(data_type: str, endian: str, dtype: str, *values: Any) -> Check:
-    """Elements of this type are stored as NumPy's ``dtype``."""
+    """Return a check that elements of this type are stored as NumPy's ``dtype``."""
     chain = [codec("bytes", endian=endian)]
     zero = [0, 0] if data_type[0] == "c" else False if data_type == "bool" else 0
     return reads(
@@ -442,7 +442,7 @@ BLOCKED = np.block([[BLOCKS[0, 0], BLOCKS[0, 1]], [BLOCKS[1, 0], BLOCKS[1, 1]]])
 
 
 def sharded(*chain: Any, **members: Any) -> dict[str, Any]:
-    """An array of 4 by 4 in one shard of four chunks."""
+    """Return an array of 4 by 4 in one shard of four chunks."""
     return {"zarr.json": doc(shape=[4, 4], chunk_grid=grid(4, 4), codecs=list(chain), **members)}
 
 
@@ -455,7 +455,7 @@ def shard(
     big: bool = False,
     crc: bool = True,
 ) -> bytes:
-    """A shard of 2 by 2 chunks as the text has it; ``order``: that of their bytes; ``gap``: before each."""
+    """Return a shard of 2 by 2 chunks in the form of the text; ``order`` is that of their bytes, ``gap`` precedes each."""
     index_nbytes = 4 * 16 + (4 if crc else 0)
     start = index_nbytes if at == "start" else 0
     body, entries = b"", dict.fromkeys(np.ndindex(2, 2), (EMPTY, EMPTY))
