@@ -1,4 +1,4 @@
-"""What the readers of a mount share."""
+"""Shared state of the readers of a mount."""
 
 from __future__ import annotations
 

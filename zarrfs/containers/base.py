@@ -92,7 +92,7 @@ class Head:
 
 
 class FileFormat:
-    """What both kinds of formats have. ``name`` is the view's folder; ``suffix`` is appended to a node's name."""
+    """Common attributes of both kinds of formats. ``name`` is the view's folder; ``suffix`` is appended to a node's name."""
 
     name: ClassVar[str]
     suffix: ClassVar[str]

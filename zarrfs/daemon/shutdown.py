@@ -75,7 +75,7 @@ class Shutdown:
         self.is_serving = False
         """True while the kernel's requests are answered."""
         self.doing = "the answers to requests"
-        """What is waited for, once the end has begun."""
+        """Description of the work that the end waits for."""
         self._overdue: Overdue | None = None
 
     @property

@@ -28,7 +28,7 @@ class Tasks:
         self._nursery = nursery
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], /, *args: Any, name: object = None) -> None:
-        """Run ``function(*args)`` once, as part of the caller's work, who may wait for it: it shares the caller's context and locks."""
+        """Run ``function(*args)`` once, as part of the caller's work: the caller may wait for it, and shares its context and locks."""
         self._nursery.start_soon(_run, function, *args, name=name or _name_of(function))
 
     def start_apart(self, function: Callable[..., Awaitable[Any]], /, *args: Any) -> None:

@@ -54,7 +54,7 @@ class Source:
 
 
 class KnownNode:
-    """What is known of a path, from documents with this ``digest``.
+    """The knowledge of a path, from documents with this ``digest``.
 
     Valid until ``expires``, and until an invalidation after ``learnt`` (`zarrfs.hierarchy.forgotten`).
     """

@@ -291,7 +291,7 @@ class Hierarchy:
     def _prefix_changed(self, prefix: Prefix) -> NodeChanges:
         self._roots.expire()
         tops = self._roots.tops_at(prefix)
-        # What is known of the folder and of those above it may depend on what came or went in it.
+        # Knowledge of the folder and of those above may depend on entries added or removed in it.
         above = dict.fromkeys(each for top in tops for each in top.ancestors() if each in self._known)
         apart = list(itertools.islice(self._known.index.with_chunks_at(prefix), _FEW_ARRAYS + 1))
         if len(apart) > _FEW_ARRAYS:

@@ -219,7 +219,7 @@ class Roots:
                 await self._read()
             finally:
                 self._underway = None
-        # What was read during a change is valid for its caller only, and not cached.
+        # Documents read during a change are valid for their caller only, and not cached.
         self._expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
         self.in_doubt = epoch != self._epoch
 

@@ -36,7 +36,7 @@ class NotedStore(InterceptingStore):
 
 
 class _Nbytes(int):
-    """What stands for a value: never the value itself."""
+    """A placeholder for a value, so that values are never recorded."""
 
     def __repr__(self) -> str:
         return f"{int(self)} bytes"

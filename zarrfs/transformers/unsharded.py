@@ -1,7 +1,7 @@
 """A store without shards: the chunks of its sharded arrays have the keys that they would have if the arrays were not sharded.
 
-Each sharded array gets a `ShardingStore` for each of its levels of shards; everything else is passed on. Documents say what is shown:
-arrays without shards, of the same chunks and codecs. Which arrays these are, and what their documents say, is told by `ShardedArrays`.
+Each sharded array gets a `ShardingStore` for each of its levels of shards; everything else is passed on. Documents describe arrays
+without shards, of the same chunks and codecs. `ShardedArrays` finds these arrays and converts their documents.
 See docs/design/029-unsharded.md.
 """
 
@@ -27,7 +27,7 @@ from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.sharded_grid import ShardedGrid
 from zarrfs.transformers.sharding import INDEXES_NBYTES, ShardingStore
 
-# Arrays whose stores are kept, and documents whose sizes are remembered.
+# Limits on open arrays, and on documents whose sizes are cached.
 _ARRAYS, _SIZES = 1024, 4096
 
 
@@ -39,7 +39,7 @@ class Documents(Protocol):
 
 
 class Folder(Protocol):
-    """What is known of a folder: as `zarrfs.hierarchy.sharded_arrays.Folder`."""
+    """Knowledge of a folder: as `zarrfs.hierarchy.sharded_arrays.Folder`."""
 
     @property
     def array(self) -> ArrayNode | None: ...
@@ -55,7 +55,7 @@ class Arrays(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _OpenArray:
-    """The chunks of a sharded array. ``grids``: of each level of shards, outermost first."""
+    """The chunks of a sharded array. ``grids`` has one grid for each level of shards, outermost first."""
 
     layout: tuple[object, ...]
     store: ShardingStore
@@ -63,19 +63,19 @@ class _OpenArray:
 
     @property
     def grid(self) -> ShardedGrid:
-        """That of the chunks."""
+        """The grid of the chunks."""
         return self.grids[-1]
 
     def is_chunk(self, key: Key) -> bool:
-        """Whether it is one of a chunk, inside of the grid or not."""
+        """Return True for a chunk key, inside of the grid or not."""
         return self.grid.chunks.decode(key) is not None
 
     def lies_inside(self, prefix: Prefix) -> bool:
-        """Whether chunk keys begin with it, and with more than the array's own prefix."""
+        """Return True if chunk keys begin with ``prefix``, and it is longer than the array's own prefix."""
         return prefix != self.grid.chunks.prefix and self.grid.chunks.lead(prefix) is not None
 
     def seen(self, change: Change) -> list[Change]:
-        """What a change behind is in front."""
+        """Translate a change of the inner store into the visible changes."""
         changes = [change]
         for grid in self.grids:
             changes = [each for one in changes for each in grid.seen(one)]
@@ -83,11 +83,11 @@ class _OpenArray:
 
 
 class UnshardedStore(ForwardingStore):
-    """``inner``, in which ``arrays`` are sharded, as if none was."""
+    """Shows ``inner`` as if none of the sharded ``arrays`` in it were sharded."""
 
     def __init__(self, inner: Store, arrays: Arrays) -> None:
         super().__init__(inner)
-        # A chunk's key is no folder in ``inner``, whatever the shards' are.
+        # A chunk's key is never a directory in ``inner``, even if shards have directories.
         self.capabilities = replace(inner.capabilities, hierarchical=False)
         self._arrays = arrays
         self._open_arrays: OrderedDict[Prefix, _OpenArray] = OrderedDict()
@@ -95,10 +95,10 @@ class UnshardedStore(ForwardingStore):
         self._indexes = ShardIndexCache(INDEXES_NBYTES)
         self._counters = HierarchyCounters()
 
-    # --- which is which -----------------------------------------------------------------------------------------------------
+    # --- choice of the store ------------------------------------------------------------------------------------------------
 
     async def _store_of(self, key: Key) -> tuple[Store, Documents | None]:
-        """Where the value of ``key`` lies, and how it is a document."""
+        """Return the store that has the value of ``key``, and the conversion of its document, if it is one."""
         folder = await self._arrays.folder(key.parent)
         open_array = self._open(folder.array)
         if open_array is not None and open_array.is_chunk(key):
@@ -106,7 +106,7 @@ class UnshardedStore(ForwardingStore):
         return self.inner, folder.documents(key)
 
     async def _of_prefix(self, prefix: Prefix) -> _OpenArray | None:
-        """The array that ``prefix`` is the folder of, or lies in."""
+        """Return the array whose folder is ``prefix``, or contains it."""
         return self._open((await self._arrays.folder(prefix)).array)
 
     def _open(self, node: ArrayNode | None) -> _OpenArray | None:
@@ -131,7 +131,7 @@ class UnshardedStore(ForwardingStore):
         return _OpenArray(layout, store, tuple(grids))
 
     def _known_over(self, target: Key | Prefix) -> _OpenArray | None:
-        """The array, as far as it was met, whose prefix ``target`` begins with; of several the nearest."""
+        """Return the open array whose prefix ``target`` begins with; the nearest if there are several."""
         for end in (*(n + 1 for n in range(len(target) - 1, -1, -1) if target[n] == "/"), 0):
             if (open_array := self._open_arrays.get(Prefix(target[:end]))) is not None:
                 return open_array
@@ -147,7 +147,7 @@ class UnshardedStore(ForwardingStore):
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        """The chunks of one array are got together."""
+        """Read the chunks of one array together."""
         at: dict[Store, list[int]] = {}
         others: list[int] = []
         for number, (key, _) in enumerate(key_ranges):
@@ -178,7 +178,7 @@ class UnshardedStore(ForwardingStore):
     get_many = Store.get_many
 
     async def hold(self, key: Key) -> None:
-        """None: what is held below is a shard, or a document as it is stored."""
+        """Return None: a held value of ``inner`` would be a shard, or a document in its stored form."""
 
     async def data_from(self, key: Key, offset: int) -> int:
         store, documents = await self._store_of(key)
@@ -196,7 +196,7 @@ class UnshardedStore(ForwardingStore):
         return found[1] if found is not None else None
 
     async def _document(self, key: Key, documents: Documents) -> tuple[bytes, KeyStat] | None:
-        """A document as it is shown."""
+        """Return a document in its visible form."""
         found = await self.inner.get_with_stat(key, WHOLE)
         if found is None:
             return None
@@ -209,7 +209,7 @@ class UnshardedStore(ForwardingStore):
     # --- writable -----------------------------------------------------------------------------------------------------------
 
     async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
-        """Of a document with shards: the shards stay. Raises `NotPermitted` where ``value`` leaves no room for them, or has some."""
+        """Set a value. A document keeps its shards; raises `NotPermitted` if ``value`` does not fit them, or declares shards itself."""
         store, documents = await self._store_of(key)
         if documents is not None:
             value = await self._stored(key, bytes(value), documents)
@@ -219,7 +219,7 @@ class UnshardedStore(ForwardingStore):
             self._changed(key, store)
 
     async def _stored(self, key: Key, value: bytes, documents: Documents) -> bytes:
-        """What is to be stored so that ``value`` is shown."""
+        """Return the stored form of the document ``value``."""
         if await documents.unsharded(key, value) != value:
             raise NotPermitted(f"{key!r}: arrays are shown without their shards here: a sharded one cannot be written", key=key)
         stored = await self.inner.get(key)
@@ -303,7 +303,7 @@ class UnshardedStore(ForwardingStore):
         if store is self.inner:
             self._arrays.changed(key)
 
-    # --- what a file system can do ------------------------------------------------------------------------------------------
+    # --- file system operations ---------------------------------------------------------------------------------------------
 
     async def rename(self, old: Key, new: Key) -> bool:
         if not all([await self._is_passed_on(key) for key in (old, new)]):
@@ -315,7 +315,7 @@ class UnshardedStore(ForwardingStore):
             self._arrays.changed(new)
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
-        """Whole arrays, and what lies beside chunks: under other names chunks would not be chunks."""
+        """Rename whole arrays, and keys beside chunks; unsupported for chunks, which would not be chunks under other names."""
         if old != new and (new.startswith(old) or old.startswith(new)):
             raise KeyConflict(f"renaming {old!r} to {new!r}: one lies below the other", key=old)
         await self._demand_outside(old, new)
@@ -345,7 +345,7 @@ class UnshardedStore(ForwardingStore):
         self._arrays.changed(prefix)
 
     async def remove_prefix(self, prefix: Prefix) -> None:
-        """With the empty ones that shards have left behind below it, which nobody sees."""
+        """Remove a prefix with the invisible empty folders of former shards below it."""
         open_array = await self._of_prefix(prefix)
         lead = open_array.grid.chunks.lead(prefix) if open_array is not None else None
         try:
@@ -373,7 +373,7 @@ class UnshardedStore(ForwardingStore):
     # --- listable -----------------------------------------------------------------------------------------------------------
 
     async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
-        """Sizes are those of what is shown."""
+        """List entries; sizes of documents are those of their visible form."""
         folder = await self._arrays.folder(prefix)
         open_array = self._open(folder.array)
         async for name, is_prefix, size, mtime_ns in (open_array.store if open_array is not None else self.inner).list_dir(prefix):
@@ -390,20 +390,20 @@ class UnshardedStore(ForwardingStore):
         return await (open_array.store if open_array is not None else self.inner).prefix_exists(prefix)
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
-        """Of an array's own prefix that of the folder behind, as listings above it tell."""
+        """Return the time of a folder of ``inner``, also for an array's own prefix, as in listings of the folder above."""
         open_array = await self._of_prefix(prefix)
         is_beside = open_array is None or not open_array.lies_inside(prefix)
         return await self.inner.prefix_mtime_ns(prefix) if is_beside else None
 
     def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
-        """None where chunks of shards lie: no folder behind is theirs."""
+        """Return None below a sharded array's prefix: folders of ``inner`` there contain shards, not chunks."""
         open_array = self._known_over(prefix)
         return None if open_array is not None and open_array.lies_inside(prefix) else self.inner.anchor(prefix, spare=spare)
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
     async def watch(self, on_changes: Callable[[Sequence[Change]], None]) -> None:
-        """A shard's change is one of each of its chunks (`ShardedGrid.seen`); that of a document is one of all chunks of its array."""
+        """Watch ``inner``: a shard's change becomes one of each of its chunks (`ShardedGrid.seen`), a document's one of all chunks."""
 
         def forward(changes: Sequence[Change]) -> None:
             seen: list[Change] = []

@@ -227,7 +227,7 @@ class FolderChanges:
         try:
             return self._state_in(self._inline, parts, is_folder)
         except WouldWait:
-            # What may hang counts as changed: at worst that is reported in vain.
+            # A request that may hang counts as a change: at worst, an unnecessary notification.
             return "?" if self._tree.mounts.now() else self._state_in(self._tree, parts, is_folder)
 
     @staticmethod

@@ -50,7 +50,7 @@ class GroupLayout:
 
 @dataclass(slots=True)
 class _Known:
-    """What the ``nodes`` of a group's file result in; valid until ``expires``, and until a change after ``state``."""
+    """The layout of the ``nodes`` of a group; valid until ``expires``, and until a change after ``state``."""
 
     nodes: Sequence[Node]
     result: GroupLayout | NotRepresentable
