@@ -68,7 +68,7 @@ async def test_hits_cost_nothing_and_what_is_missing_is_asked_for_once_a_batch()
     assert await chunks.get_several([(0,)]) == [b"old"] and live.asked == 0
     assert await chunks.get_several([(0,), (1,), (2,)]) == [b"old", None, None] and live.asked == 1
     assert await chunks.stat((3,)) is None and live.asked == 2
-    # The node was read anew, so the missing chunk is requested again.
+    # The node was read again, so the missing chunk is requested again.
     live.as_known = False
     assert await chunks.get((5,)) is None and live.asked == 4
 

@@ -1,4 +1,4 @@
-"""``.npy`` files are what NumPy writes and reads."""
+"""``.npy`` files equal those of NumPy, and NumPy's are read."""
 
 from __future__ import annotations
 

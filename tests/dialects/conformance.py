@@ -1,7 +1,7 @@
 """Requirements on every dialect; ``test_conformance.py`` runs them over all registered dialects.
 
-A node is drawn without regard to the dialect. The dialect must refuse what it cannot represent with `NotRepresentable`, and must read
-back what it writes. Junk in place of documents may raise `MetadataError` and nothing else.
+A node is drawn without regard to the dialect. The dialect must refuse a node that it cannot represent with
+`NotRepresentable`, and must read back its own documents. Junk in place of documents may raise `MetadataError` and nothing else.
 """
 
 from __future__ import annotations

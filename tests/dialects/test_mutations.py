@@ -33,7 +33,7 @@ _PATHS = 12
 
 @contextmanager
 def refused_or_done() -> Iterator[None]:
-    """Permit what a dialect may do with a bad document: return, or raise `MetadataError`. A library's warnings count as errors."""
+    """Permit the two outcomes for a bad document: return, or raise `MetadataError`. A library's warnings count as errors."""
     with warnings.catch_warnings(), contextlib.suppress(MetadataError):
         warnings.simplefilter("error")
         yield

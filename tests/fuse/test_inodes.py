@@ -190,7 +190,7 @@ NAMES, FILES = st.sampled_from("abc"), st.sampled_from("xyz")
 
 
 class InodeMachine(RuleBasedStateMachine):
-    """References, forgetting, moving and vanishing, in a folder tree of a few names. The model is a dict of what exists."""
+    """References, forgetting, moving and vanishing, in a folder tree of a few names. The model is a dict of existing nodes."""
 
     def __init__(self) -> None:
         super().__init__()

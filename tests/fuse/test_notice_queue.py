@@ -53,7 +53,7 @@ def kernel() -> Iterator[Kernel]:
 
 
 async def told(kernel: Kernel, count: int) -> None:
-    """Wait until the kernel has got ``count`` notices."""
+    """Wait until the kernel has received ``count`` notices."""
     with trio.fail_after(60):
         while len(kernel.told) < count:
             await trio.lowlevel.checkpoint()

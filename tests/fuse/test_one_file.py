@@ -172,7 +172,7 @@ def test_a_file_that_is_made_where_another_is_open_is_another_inode(call: str) -
         known.file.now = object()
         another = await make()
         assert same == known.ino != another
-        # Each lookup counts that the kernel was told of, since it forgets only those.
+        # Each answered lookup counts, since the kernel forgets as many.
         assert known.session.inodes[another].lookups == 1 and known.session.inodes[known.ino].lookups == 2
 
     trio.run(main)

@@ -17,7 +17,7 @@ import pytest
 from tests.support.mounting import ROOT, mountpoint
 
 GROUPS = ("stores", "codecs", "dialects", "containers", "views")
-# The source of each module: what it does when it is imported, or what it offers.
+# The source of each module: a failing import, or a useless plug-in.
 NONSENSE = {
     "raises": "raise RuntimeError('not \x1b[31mtoday')",
     "exits": "raise SystemExit(3)",

@@ -1,4 +1,4 @@
-"""The judge itself detects what it has to detect."""
+"""The judge detects each fault that it has to detect."""
 
 from __future__ import annotations
 

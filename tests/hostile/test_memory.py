@@ -1,6 +1,6 @@
 """Sizes chosen by a store or a writer, and the memory that the daemon needs for them (docs/design/017-memory.md).
 
-Each test does what an attacker did, or could do, and asserts the outcome (the right bytes, or an errno and its reason in
+Each test repeats an attack, actual or possible, and asserts the outcome (the right bytes, or an errno and its reason in
 ``errors.jsonl``) and the peak: anonymous memory of the daemon and of its children stays below the limit and 150 MB.
 """
 

@@ -111,7 +111,7 @@ strange() {{  # PLAN; returns when it is mounted, and its process is $daemon
 
 
 def umounted(plan: dict[str, object], more: str = "", umount: str = "zarrfs umount") -> list[str]:
-    """Return what root's umount of the mount of ``plan`` prints, and finally whether it is still mounted."""
+    """Return the output of root's umount of the mount of ``plan``, with a line at the end if it is still mounted."""
     said = run_as_users(f"""{STRANGE}
     plan=$(cat <<'END'
 {json.dumps(plan)}

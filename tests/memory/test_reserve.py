@@ -13,7 +13,7 @@ from zarrfs.memory.reserve import NBYTES, Reserve, is_limited
 
 
 def _in_a_process(function: Callable[[Any], None]) -> list[Any]:
-    """Return what ``function`` puts into a queue, run in a process of its own for its limits."""
+    """Return the items that ``function`` puts into a queue, in a process of its own for its limits."""
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
     process = context.Process(target=function, args=(answers,))

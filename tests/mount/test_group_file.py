@@ -40,7 +40,7 @@ def elements_of(path: Path) -> dict[str, Any]:
 
 
 def read_all(descriptor: int, size: int) -> tuple[bytes, set[int]]:
-    """Read a file in small pieces; return what is readable and the offsets that are stale."""
+    """Read a file in small pieces; return the readable bytes and the stale offsets."""
     data, stale, offset = bytearray(size), set(), 0
     while offset < size:
         try:

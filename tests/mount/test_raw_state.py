@@ -1,7 +1,7 @@
 """A mounted raw/ beside a plain folder: the same calls have the same outcome.
 
 Every call is made on both; its result or errno has to be the same, and after each step all names, sizes, link counts and contents have
-to be the same, by name and by open file. When everything is closed the store holds what the plain folder holds, and no temporary name.
+to be the same, by name and by open file. When everything is closed the store equals the plain folder, without temporary names.
 
 Two differences are intended: hard links are refused (EPERM) except for temporary names, and then the two names do not share later
 writes. Only files are temporary: a folder of such a name is a folder of the store.

@@ -149,7 +149,7 @@ def test_what_is_copied_out_and_back_is_what_it_was(how: str, view: str, mount: 
         for command in COPIES[how]:
             places = {"from": str(source), "to": str(target), "tar": str(tmp_path / "tar")}
             done = subprocess.run([word.format(**places) for word in command], check=True, capture_output=True, timeout=60)
-            # tar removes a file before it creates it anew: without its document the node has other attributes for a moment.
+            # tar removes a file before it creates it again: without its document the node has other attributes for a moment.
             assert how == "tar" or done.stderr == b""
     assert tree(mount.path / view) == tree(out) == before
     copied = out / ("a.npy" if view == "npy" else "a")

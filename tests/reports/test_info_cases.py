@@ -149,7 +149,7 @@ def check_codecs(node: Node, said: Node) -> None:
 
 
 def check_stored_nbytes(case: Case, nodes: dict[str, Node], refused: set[str]) -> None:
-    """Every value except documents is a chunk or a shard, and belongs to a reported array."""
+    """Assert that every value except documents is a chunk or a shard, and belongs to a reported array."""
     left_out = set(case.manifest.get("extra_keys", ()))
     stored = 0
     for key, value in case.values.items():

@@ -72,7 +72,7 @@ class Example:
 
 @st.composite
 def examples(draw: st.DrawFn, max_ndim: int = 4, max_extent: int = 7) -> Example:
-    """Any small array."""
+    """Return any small array."""
     shape = tuple(draw(st.lists(st.integers(0, max_extent), max_size=max_ndim)))
     chunks = tuple(draw(st.integers(1, max_extent)) for _ in shape)
     example = Example(shape, chunks, draw(st.sampled_from(["|u1", "<i2", "<f8", "<c16"])))

@@ -584,7 +584,7 @@ class DirectDriver(Driver):
 
     @contextlib.contextmanager
     def _readdir_reply(self) -> Iterator[list[tuple[bytes, pyfuse3.EntryAttributes]]]:
-        """Collects what `readdir` replies."""
+        """Collects the entries that `readdir` returns."""
         listed: list[tuple[bytes, pyfuse3.EntryAttributes]] = []
 
         def reply(token: _Reply, name: bytes, attributes: pyfuse3.EntryAttributes, next_id: int) -> bool:

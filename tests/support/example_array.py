@@ -12,7 +12,7 @@ WHOLE = np.array([[1, 2, 3], [4, 5, 7]], "<i2")
 LEFT = np.array([[1, 2], [4, 5]], "<i2")
 """The first chunk."""
 RIGHT = np.array([[3, -1], [7, -1]], "<i2")
-"""The second chunk, half of which lies outside the array."""
+"""The second chunk, half of which is outside the array."""
 REFUSED = "as stated: else refused, and the reason names the key"
 OTHERS = "as stated; anything else is refused"
 

@@ -201,7 +201,7 @@ def _changed(document: Any, rng: random.Random) -> Any:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Return every member and element, as its container and its key there."""
+    """Yield every member and element, as its container and its key there."""
     if isinstance(value, dict):
         for name in value:
             yield value, name

@@ -1,6 +1,6 @@
 """An independent reader of the layout before Zarr 1.0, written from "zarr - Persistence" and DEVIATIONS only.
 
-It requires of a folder what zarr 0.4 required: exactly the seven members, ``__zdata__``, and Blosc in every chunk.
+It has the requirements of zarr 0.4 on a folder: exactly the seven members, ``__zdata__``, and Blosc in every chunk.
 """
 
 from __future__ import annotations

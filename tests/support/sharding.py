@@ -64,7 +64,7 @@ class Grid:
         return self.prefix + (self.before + self.separator.join(map(str, coords)) if coords else self.scalar)
 
     def coords(self) -> Iterator[Coords]:
-        """Return every chunk of the grid."""
+        """Return the coordinates of every chunk of the grid."""
         return itertools.product(*map(range, self.shape))
 
     def by_key(self) -> dict[str, Coords]:

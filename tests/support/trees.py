@@ -124,7 +124,7 @@ async def load(tree: MountTree | Directory, path: str) -> np.ndarray[Any, Any]:
 
 
 async def every_file(tree: MountTree | Directory, path: str = "", limit: int = 10_000) -> AsyncIterator[str]:
-    """Return the paths of all files below a folder, from at most ``limit`` entries."""
+    """Yield the paths of all files below a folder, from at most ``limit`` entries."""
     pending = [path]
     seen = 0
     while pending:

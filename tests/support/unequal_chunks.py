@@ -118,7 +118,7 @@ class UnequalExample:
         return list(itertools.product(*map(range, self.grid.grid_shape(self.shape))))
 
     def box(self, coords: Coords) -> tuple[slice, ...]:
-        """Return the part of the array that lies in a chunk."""
+        """Return the part of the array in a chunk."""
         spans = (self.grid.span(axis, index) for axis, index in enumerate(coords))
         return tuple(slice(begin, min(end, extent)) for (begin, end), extent in zip(spans, self.shape, strict=True))
 
@@ -145,7 +145,7 @@ class UnequalExample:
         }
 
     def values(self, name: str) -> Iterator[tuple[str, bytes]]:
-        """Return the keys and values of the array as node ``/name``, if no codec follows ``bytes``."""
+        """Yield the keys and values of the array as node ``/name``, if no codec follows ``bytes``."""
         yield f"{name}/zarr.json", json.dumps(self.document).encode()
         for coords in self.coords:
             if coords not in self.missing:

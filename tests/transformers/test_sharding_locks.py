@@ -1,4 +1,4 @@
-"""Many writers of one shard: no write is lost, whoever holds the lock, through stacks and between processes."""
+"""Many writers of one shard: no write is lost, under any holder of the lock, through stacks and between processes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class OneArray:
 
 
 class TestUnshardedStores(StoreConformance):
-    """Where documents declare no shards (None), and around an array, including one with all keys of the suite beside it."""
+    """Without sharded arrays (None), and with one among the keys of the suite, or with all of these keys beside its chunks."""
 
     @pytest.fixture(params=["memory", "folder"])
     def inner(self, request: pytest.FixtureRequest, tmp_path: Path) -> Store:

@@ -49,7 +49,7 @@ class World:
 
 
 def alone(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Run an async test."""
+    """Return a function that runs an async test."""
 
     def run() -> None:
         trio.run(test)

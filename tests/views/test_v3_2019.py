@@ -40,7 +40,7 @@ def npy(elements: np.ndarray[Any, Any]) -> bytes:
 
 @asynccontextmanager
 async def scene(folder: Path, inside: str, case: Any = HIERARCHY, **options: Any) -> AsyncIterator[tuple[MountTree, str, Path]]:
-    """Yield the tree of a copy of a case, at the root of a store or below; what precedes names in its views; and its folder."""
+    """Yield the tree of a copy of a case, at the root of a store or below; the prefix of names in its views; and its folder."""
     store = folder / "store"
     shutil.copytree(case.path, store / inside)
     async with tree_of(store, **options) as tree:

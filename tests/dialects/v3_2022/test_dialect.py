@@ -103,7 +103,7 @@ def test_entry_point_zarr_format_must_be_version_3(value: str) -> None:
 
 
 def test_entry_point_names_that_are_not_defined_are_refused_now_and_ignored_later() -> None:
-    """ "zarr_format": later 3.x are read, what they add is ignored; "Array metadata": unknown fields must fail."""
+    """ "zarr_format": later 3.x are read, and their additions ignored; "Array metadata": unknown fields must fail."""
     later = TEXT | {"zarr_format": "https://purl.org/zarr/spec/core/3.1", "new": 1}
     layout = opened(later)
     layout.check()
