@@ -1,8 +1,7 @@
-"""One new file, or folder of files, is a new store, codec, dialect, container, view or chunk grid: it is discovered and shown, and its
-conformance suite runs.
+"""One new file, or folder of files, is a new store, codec, dialect, container, view or chunk grid.
 
-Each file is written here, put on the path of its package (or offered as an entry point of another distribution), and everything else
-happens in a new process, because plug-ins are discovered once.
+It is discovered and shown, and its conformance suite runs. Each file is written here, put on the path of its package (or offered as an
+entry point of another distribution), and everything else happens in a new process, because plug-ins are discovered once.
 """
 
 from __future__ import annotations
@@ -20,8 +19,11 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class NewPlugin:
-    """A plug-in of ``package``; ``source`` is its one file, ``name``.py. ``suite`` is the module whose tests have to run for it, with
-    ``called`` as its id, and ``test`` some of them; ``shown`` creates a mount tree and asserts that the plug-in is in use."""
+    """A plug-in of ``package``; ``source`` is its one file, ``name``.py.
+
+    ``suite`` is the module whose tests have to run for it, with ``called`` as its id, and ``test`` some of them; ``shown`` creates a
+    mount tree and asserts that the plug-in is in use.
+    """
 
     package: str
     name: str

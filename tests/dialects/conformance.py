@@ -84,8 +84,10 @@ def bytes_codec(data_type: DataType, endian: str) -> CodecSpec:
 
 
 def said(layout: Layout, node: ArrayNode) -> dict[Key, bytes]:
-    """Return the documents of ``node``, with the first key encoding, compressor and order of dimensions that the dialect can represent.
-    Skips the test for a read-only dialect."""
+    """Return the documents of ``node``. Skips the test for a read-only dialect.
+
+    They have the first key encoding, compressor and order of dimensions that the dialect can represent.
+    """
     drawn, dialect = node.metadata, layout.dialect
     if not dialect.writable:
         pytest.skip("documents of this dialect are only read")

@@ -1,5 +1,7 @@
-"""Documents in pieces: with every limit set low, all branches of a piecewise reader occur in documents of a few hundred characters, and
-must give the same result as Python's parser for the whole."""
+"""Documents in pieces give the same result as Python's parser for the whole.
+
+With every limit set low, all branches of a piecewise reader occur in documents of a few hundred characters.
+"""
 
 from __future__ import annotations
 

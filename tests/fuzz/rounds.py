@@ -156,8 +156,10 @@ async def _wrong(mutant: Mutant, found: dict[str, Found]) -> list[str]:
 
 
 async def survey(tree: MountTree, name: str | None = None) -> dict[str, Found]:
-    """Return everything readable of the store ``name`` in each view, by paths without that name; of the whole tree without a name. Raises
-    exceptions that are not errors of zarrfs."""
+    """Return everything readable of the store ``name`` in each view, by paths without that name; of the whole tree without a name.
+
+    Raises exceptions that are not errors of zarrfs.
+    """
     found: dict[str, Found] = {}
     views = [entry[0] async for entry in tree.root.entries() if entry[1]]
     for view in views:

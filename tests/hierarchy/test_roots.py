@@ -1,5 +1,8 @@
-"""Hierarchies of several dialects in one store: each is found at its path, after any requests; two layouts at one path; entry points
-that appear and disappear; nodes that are created and erased in each."""
+"""Hierarchies of several dialects in one store.
+
+Each is found at its path, after any requests; two layouts share one path; entry points appear and disappear; nodes are created and
+erased in each.
+"""
 
 from __future__ import annotations
 

@@ -170,8 +170,11 @@ async def _is_apart(path: Path, view: str, delay: str, event: Any, at: int, cach
 @pytest.mark.parametrize("is_replaced", [False, True], ids=["taken", "replaced"])
 @pytest.mark.parametrize("group", ["", "g/"])
 def test_who_reads_a_new_array_is_given_nothing_else(group: str, is_replaced: bool, tmp_path: Path) -> None:
-    """Neither fill values nor another array's: its chunks are read where it was created, or at its path, from which another program
-    removes it at once, or where it puts another array."""
+    """A reader gets neither fill values nor elements of another array.
+
+    The chunks are read where the array was created, or at its path, from which another program removes it at once, or where it puts
+    another array.
+    """
     zarr.create_group(str(tmp_path / "store"), zarr_format=3).create_group("g")
     zarr.create_array(str(tmp_path / "theirs"), shape=(32,), chunks=(8,), dtype="<i4", compressors=None, zarr_format=3)[:] = THEIRS
     at, happened = 0, True

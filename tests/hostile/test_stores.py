@@ -28,8 +28,10 @@ BEYOND_LIMIT = 150 * 10**6
 PEAK = MountConfig(store="").memory_limit + BEYOND_LIMIT
 
 LONGEST_WAIT_S = 0.25 if os.environ.get("ZARRFS_QUIET") == "1" else 1.5
-"""On an idle machine: five steps of the event loop, each as long as permitted (50 ms). Beside other tests the daemon, its threads and
-the watcher wait for a processor; the steps themselves are measured in ``test_event_loop.py``."""
+"""On an idle machine: five steps of the event loop, each as long as permitted (50 ms).
+
+Beside other tests the daemon, its threads and the watcher wait for a processor; ``test_event_loop.py`` measures the steps themselves.
+"""
 
 TRIES = 3
 

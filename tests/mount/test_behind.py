@@ -39,8 +39,10 @@ def until(seen: Callable[[], object]) -> None:
 
 
 def settled(mount: Mounted) -> None:
-    """Wait until the mount has processed all external changes so far: they arrive in order, and the kernel's size of a file changes only
-    with a notification."""
+    """Wait until the mount has processed all external changes so far.
+
+    They arrive in order, and the kernel's size of a file changes only with a notification.
+    """
     path, shown = mount.store / "marker", mount.path / "raw/marker"
     path.write_bytes(b"1")
     until(lambda: shown.stat().st_size == 1)

@@ -1,5 +1,8 @@
-"""Documents, and names that views keep, belong to the node they were opened on: they follow renames through any view, and vanish when
-the node is erased or replaced. A working directory in the folder of a node stays valid."""
+"""Documents, and names that views keep, belong to the node they were opened on.
+
+They follow renames through any view, and vanish when the node is erased or replaced. A working directory in the folder of a node stays
+valid.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Missing data of stores with one fill value for two meanings (Zarr v2), as other programs find it in `zarr3/`: the numbers and masks of
-the store itself. The mirror of `tests/mount/test_cf_judges.py`.
+"""Missing data of stores with one fill value for two meanings (Zarr v2), as other programs find it in `zarr3/`.
+
+They find the numbers and masks of the store itself. The mirror of `tests/mount/test_cf_judges.py`.
 
 Judges: current xarray and that of 2024 (on zarr 2), zarr-python 3 and 2.18, tensorstore, GDAL's programs, netCDF-C.
 """

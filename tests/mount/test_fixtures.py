@@ -1,5 +1,8 @@
-"""Stores written by other software, through the kernel: ``npy/`` bit for bit, ``chunks/`` opened by zarr-python as Zarr v2, ``raw/`` by
-``diff -r``. Most are beside each other in one mounted folder; a store whose root matters is mounted alone."""
+"""Stores written by other software, through the kernel.
+
+``npy/`` is compared bit for bit, ``chunks/`` is opened by zarr-python as Zarr v2, ``raw/`` is compared by ``diff -r``. Most stores are
+beside each other in one mounted folder; a store whose root matters is mounted alone.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Keys that a view does not show are not erased through it: rmdir of a folder that looks empty, and a rename over it, are ENOTEMPTY;
-so are removal and replacement of an array with such keys."""
+"""Keys that a view does not show are not erased through it.
+
+rmdir of a folder that looks empty, and a rename over it, are ENOTEMPTY; so are removal and replacement of an array with such keys.
+"""
 
 from __future__ import annotations
 

@@ -267,8 +267,10 @@ done
 
 @pytest.mark.full_length
 def test_who_still_stores_is_not_killed_when_the_time_is_up() -> None:
-    """A store takes four seconds for each value, and the service may take three to stop. The control sends no notifications, and loses
-    written data."""
+    """A store takes four seconds for each value, and the service may take three to stop.
+
+    The control sends no notifications, and loses written data.
+    """
     script = r"""
 mkdir -p /etc/systemd/system/zarrfs@air.service.d
 for kind in notify exec; do

@@ -1,5 +1,8 @@
-"""Zarr v1 and the layout before it, mounted: data of old software is read in every view; independent readers, which share no code with
-zarrfs, read data written through the mount, from the folder of the store itself."""
+"""Zarr v1 and the layout before it, mounted.
+
+Data of old software is read in every view. Independent readers, which share no code with zarrfs, read data written through the mount,
+from the folder of the store itself.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Hierarchies of the draft of 2019 through the kernel, written by unmodified programs; the folder is then read by a reader that shares no
-code with zarrfs."""
+"""Hierarchies of the draft of 2019 through the kernel, written by unmodified programs.
+
+A reader that shares no code with zarrfs then reads the folder.
+"""
 
 from __future__ import annotations
 

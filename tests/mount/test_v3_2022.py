@@ -1,5 +1,7 @@
-"""Hierarchies of the core draft of 2022 through a real mount: changed by programs, then read by an independent reader, by zarr-python 3
-through ``zarr3/`` of a second mount, and by zarr-python 2.16 where available.
+"""Hierarchies of the core draft of 2022, changed by programs through a real mount.
+
+They are then read by an independent reader, by zarr-python 3 through ``zarr3/`` of a second mount, and by zarr-python 2.16 where
+available.
 
 zarr-python 2.16.1 has a Python of its own, whose path is in ZARRFS_ZARR_2_16 (``python -m venv X; X/bin/pip install zarr==2.16.1 pytest
 "numcodecs<0.13" "numpy<2"``). Without it, the comparisons with zarr-python 2.16 are skipped.
@@ -54,8 +56,10 @@ def copied(form: str, folder: Path) -> Path:
 
 
 def old_zarr(store: Path, *paths: str, consolidated: bool = False) -> dict[str, list[Any]]:
-    """Return type, shape, elements and attributes of the arrays at ``paths`` as zarr-python 2.16 reads them; with ``consolidated``,
-    from the consolidated copy."""
+    """Return type, shape, elements and attributes of the arrays at ``paths`` as zarr-python 2.16 reads them.
+
+    ``consolidated``: from the consolidated copy.
+    """
     python = os.environ.get("ZARRFS_ZARR_2_16")
     if python is None:
         pytest.skip("ZARRFS_ZARR_2_16 names no Python that has zarr 2.16")

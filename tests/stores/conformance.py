@@ -1,5 +1,7 @@
-"""Requirements on every store, whatever its backend. A backend's tests inherit `StoreConformance` and define ``store_url``, which
-opens an empty writable store; `test_conformance.py` does so for every plug-in that offers an example.
+"""Requirements on every store, whatever its backend.
+
+A backend's tests inherit `StoreConformance` and define ``store_url``, which opens an empty writable store; `test_conformance.py` does so
+for every plug-in that offers an example.
 
 Source: Zarr v3 core (2022) "Abstract store interface", and the docstrings of `zarrfs.stores.base`.
 """

@@ -1,5 +1,7 @@
-"""Requirements on every store that can be read and listed, whatever wrote its values. A writable store inherits this by
-`tests.stores.conformance.StoreConformance`; a read-only one defines a fixture ``filled``, which opens a store of given values.
+"""Requirements on every store that can be read and listed, whatever wrote its values.
+
+A writable store inherits this by `tests.stores.conformance.StoreConformance`; a read-only one defines a fixture ``filled``, which opens
+a store of given values.
 
 Source: Zarr v3 core (2022) "Abstract store interface", and the docstrings of `zarrfs.stores.base`.
 """

@@ -18,8 +18,10 @@ from zarrfs.stores.values import MISSING, DirEntry, Expected, Generation, Got, K
 
 
 class LeastStore(Store):
-    """A store with the required methods only, and without suffix ranges. ``changes``: number of times another program
-    replaces a value between two requests."""
+    """A store with the required methods only, and without suffix ranges.
+
+    ``changes`` is the number of times that another program replaces a value between two requests.
+    """
 
     url = "least:"
     capabilities = Capabilities(suffix_ranges=False, create_only=False, match=False)

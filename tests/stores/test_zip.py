@@ -54,8 +54,10 @@ def made(path: Path, *entries: tuple[str, bytes], method: int = zipfile.ZIP_STOR
 
 
 def raw_zip(*entries: tuple[bytes, bytes], flags: int = 0, method: int = 0, **fields: int) -> bytes:
-    """Return a zip file built by hand: each entry with the bytes of its name and its stored bytes; ``fields`` (``crc``, ``size``,
-    ``stored``, ``offset``) are false values for the directory."""
+    """Return a zip file built by hand: each entry with the bytes of its name and its stored bytes.
+
+    ``fields`` (``crc``, ``size``, ``stored``, ``offset``) are false values for the directory.
+    """
     out, directory = b"", b""
     for name, data in entries:
         crc, size = fields.get("crc", zlib.crc32(data)), fields.get("size", len(data))

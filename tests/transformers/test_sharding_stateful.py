@@ -1,5 +1,7 @@
-"""The sharding transformer, alone and over another one, compared with a dictionary of chunks and other keys. After every step the
-shards below are decoded by a decoder of the test's own."""
+"""The sharding transformer, alone and over another one, compared with a dictionary of chunks and other keys.
+
+After every step, a decoder of the test's own decodes the shards below.
+"""
 
 from __future__ import annotations
 

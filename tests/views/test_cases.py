@@ -1,5 +1,8 @@
-"""Stores written by other software, through the tree of files: ``npy/`` bit for bit, ``chunks/`` as zarr-python reads it, ``raw/`` like
-the store. ``tests/mount/test_fixtures.py`` does the same through the kernel."""
+"""Stores written by other software, through the tree of files.
+
+``npy/`` is compared bit for bit, ``chunks/`` as zarr-python reads it, ``raw/`` with the store. ``tests/mount/test_fixtures.py`` does the
+same through the kernel.
+"""
 
 from __future__ import annotations
 

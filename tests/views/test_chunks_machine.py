@@ -1,5 +1,7 @@
-"""Random edits of nodes through ``chunks/``, compared with a plain model: after each of them zarr-python reads the store, with and
-without its consolidated copy, and the view shows the same."""
+"""Random edits of nodes through ``chunks/``, compared with a plain model.
+
+After each of them zarr-python reads the store, with and without its consolidated copy, and the view shows the same.
+"""
 
 from __future__ import annotations
 

@@ -333,8 +333,10 @@ async def test_a_pass_decodes_each_chunk_and_reads_each_index_once(memory_limit:
 async def test_what_is_written_while_an_array_is_renamed_goes_along(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Chunks queued for shards are stored before the rename; those queued after that, until the array is locked, stay queued. Writes to
-    the replaced array are saved."""
+    """Chunks queued for shards are stored before the rename.
+
+    Those queued after that, until the array is locked, stay queued. Writes to the replaced array are saved.
+    """
 
     def make(group: Any) -> None:
         for name in "ab":

@@ -1,5 +1,7 @@
-"""Nodes of v0 and v1, which have no groups, created and changed through every view, over stores with and without empty folders; the
-store is read by readers that share no code with zarrfs."""
+"""Nodes of v0 and v1, which have no groups, created and changed through every view.
+
+The stores are with and without empty folders, and are read by readers that share no code with zarrfs.
+"""
 
 from __future__ import annotations
 

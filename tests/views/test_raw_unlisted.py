@@ -1,5 +1,7 @@
-"""``raw/`` of a store that cannot list: keys of nodes are found by name, in every layout with a document at its root or in
-the folder of each node."""
+"""``raw/`` of a store that cannot list: keys of nodes are found by name.
+
+This holds in every layout with a document at its root or in the folder of each node.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A hierarchy of the draft of 2019 changed through ``chunks/``, ``npy/`` and ``zarr3/``; an independent reader, which shares no code with
-zarrfs, reads the store."""
+"""A hierarchy of the draft of 2019 changed through ``chunks/``, ``npy/`` and ``zarr3/``.
+
+An independent reader, which shares no code with zarrfs, reads the store.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""``zarr3/`` of Zarr v2 arrays with any types, orders, filters and compressors: zarr-python reads it as it reads the store, its writes
-according to these documents are right in the store, and bytes are the stored ones where possible."""
+"""``zarr3/`` of Zarr v2 arrays with any types, orders, filters and compressors.
+
+zarr-python reads it as it reads the store, its writes according to these documents are right in the store, and bytes are the stored
+ones where possible.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Random edits of nodes and chunks through ``zarr3/``, compared with a plain model: after each of them zarr-python reads the store, and
-the view as a store of its own, like the model."""
+"""Random edits of nodes and chunks through ``zarr3/``, compared with a plain model.
+
+After each of them zarr-python reads the store, and the view as a store of its own, like the model.
+"""
 
 from __future__ import annotations
 

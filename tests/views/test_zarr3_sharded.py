@@ -1,5 +1,7 @@
-"""``zarr3/`` of sharded arrays, nested and with missing chunks: zarr-python reads and writes it without shards, and other libraries read
-the resulting shards of the store."""
+"""``zarr3/`` of sharded arrays, nested and with missing chunks.
+
+zarr-python reads and writes it without shards, and other libraries read the resulting shards of the store.
+"""
 
 from __future__ import annotations
 

@@ -325,8 +325,10 @@ def divisors(number: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def bundled(draw: st.DrawFn, levels: int = 2, ours: bool = True) -> tuple[list[Json], tuple[int, ...], int]:
-    """Return codecs of a document, the chunk shape they are for, and the number of shard levels. ``ours``: also codecs, and codecs after
-    shards, that tensorstore does not support."""
+    """Return codecs of a document, the chunk shape they are for, and the number of shard levels.
+
+    ``ours``: also codecs, and codecs after shards, that tensorstore does not support.
+    """
     ndim = draw(st.integers(1, 3))
     outer = tuple(draw(st.sampled_from([1, 4, 6, 12])) for _ in range(ndim))
     number = draw(st.integers(0 if ours else 1, levels))
