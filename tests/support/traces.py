@@ -10,8 +10,11 @@ import sys
 from dataclasses import dataclass
 
 Request = tuple[object, ...]
-"""``("open" | "trunc" | "create" | "flush" | "fsync" | "release")``, ``("write", offset, data)``, ``("truncate", size)``,
-``("truncate by path", size)``."""
+"""A request of the kernel, with its arguments.
+
+``("open" | "trunc" | "create" | "flush" | "fsync" | "release")``, ``("write", offset, data)``, ``("truncate", size)``,
+``("truncate by path", size)``.
+"""
 
 OPEN, TRUNC, CREATE, FLUSH, RELEASE = ("open",), ("trunc",), ("create",), ("flush",), ("release",)
 
