@@ -353,7 +353,7 @@ async def test_nobody_sees_it_before_it_is_whole_and_the_metadata_comes_last() -
         npy_folder = await folder(tree, "npy")
         _, handle = await npy_folder.create("a.npy", ANEW)
         await handle.write(0, data[:-40])
-        # Chunks that were whole are stored already, since there is no memory for them; nobody takes them for nodes.
+        # Complete chunks are stored already, for lack of memory; they are not shown as nodes.
         assert await names(tree, "chunks") == set()
         assert await names(tree, "npy") == {"a.npy"}
         assert (await listing(tree, "npy"))["a.npy"][2] == len(data) - 40
