@@ -358,3 +358,24 @@ def test_an_array_with_chunks_outside_its_shape_is_erased(view: str, tmp_path: P
             assert sorted(os.listdir(mount.path / "zarr3/a/c")) == ["0", "1"]
         run("rm", "-r", mount.path / view / "a")
         assert os.listdir(store) == ["zarr.json"]
+
+
+def test_the_time_of_a_folder_of_chunks_is_not_that_of_a_folder_of_shards(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    zarr.create_group(str(store)).create_array("a", shape=(8, 8), chunks=(2, 2), shards=(4, 4), dtype="i4", compressors=None)
+    with mounted(store) as mount:
+        folder = mount.path / "zarr3/a/c/0"
+        (folder / "1").write_bytes(bytes(16))
+        before = folder.stat().st_mtime_ns
+        os.utime(mount.path / "zarr3/a/c/1", (1e9, 1e9))
+        # The store gets a/c/0/0 and the folders on its way.
+        run("sync", mount.path / "zarr3/a")
+        assert (store / "a/c/0/0").exists()
+        assert folder.stat().st_mtime_ns == before
+        with os.scandir(mount.path / "zarr3/a/c") as listed:
+            assert {each.name: each.stat().st_mtime_ns for each in listed}["0"] == before
+        (folder / "3").write_bytes(bytes(16))
+        assert folder.stat().st_mtime_ns > before
+        np.save(mount.path / "npy/a.npy", np.arange(64, dtype="i4").reshape(8, 8))
+        run("sync", mount.path / "zarr3/a")
+        assert (mount.path / "zarr3/a/c/1").stat().st_mtime == 1e9
