@@ -35,14 +35,14 @@ async def opened(path: Path | str) -> AsyncIterator[Store]:
         await store.aclose()
 
 
-def write(path: Path, key: str, value: bytes) -> None:
+def write(path: Path, key: str, value: bytes, map_nbytes: int = 1 << 30) -> None:
     """Write in another process: a process must not open an environment twice."""
     program = (
         "import lmdb, sys\n"
-        "with lmdb.open(sys.argv[1], map_size=1 << 30) as environment, environment.begin(write=True) as transaction:\n"
-        "    transaction.put(sys.argv[2].encode(), bytes.fromhex(sys.argv[3]))\n"
+        "with lmdb.open(sys.argv[1], map_size=int(sys.argv[3])) as environment, environment.begin(write=True) as transaction:\n"
+        "    transaction.put(sys.argv[2].encode(), sys.stdin.buffer.read())\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(path), key, value.hex()], check=True)
+    subprocess.run([sys.executable, "-c", program, str(path), key, str(map_nbytes)], input=value, check=True)
 
 
 @trio_test
@@ -86,6 +86,32 @@ async def test_another_program_writes_meanwhile(tmp_path: Path) -> None:
             found = await store.stat(Key("k"))
             assert found is not None and found.generation != before.generation
             before = found
+
+
+@pytest.mark.parametrize("lock", [True, False])
+@trio_test
+async def test_another_program_enlarges_it(tmp_path: Path, lock: bool) -> None:
+    path = tmp_path / "small.lmdb"
+    write(path, "k", b"v", map_nbytes=1 << 20)
+    if not lock:
+        (path / "lock.mdb").unlink()
+    async with opened(path) as store:
+        assert await contents(store) == {"k": b"v"}
+        write(path, "large", bytes(32 << 20), map_nbytes=1 << 30)
+        assert await store.get(Key("large")) == bytes(32 << 20)
+        assert set(await contents(store)) == {"k", "large"}
+
+
+def test_it_is_read_where_address_space_is_limited(tmp_path: Path) -> None:
+    path = tmp_path / "small.lmdb"
+    write(path, "k", b"v", map_nbytes=1 << 20)
+    program = (
+        "import resource, sys; from zarrfs.stores.lmdb import LmdbArchive; from zarrfs.keys import ByteRange\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))\n"
+        "print(bytes(LmdbArchive(sys.argv[1]).read(b'k', [ByteRange()])[1][0]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "b'v'\n"
 
 
 @trio_test

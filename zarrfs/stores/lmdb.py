@@ -39,6 +39,9 @@ _AT = 16
 """Offset of the magic number: behind the header of the first page. (12 if the machine that wrote it has addresses of 32 bits.)"""
 
 
+_MAP_NBYTES = 1 << 40
+"""Address space for the file: another program may enlarge it, and a smaller mapping is then of no use. It costs no memory."""
+
 _TRIES = 8
 """Attempts to read a value while another program writes to the environment."""
 
@@ -165,14 +168,14 @@ class LmdbArchive(Archive):
                 try:
                     # By descriptor, so that it is the folder that was checked.
                     path = f"/proc/self/fd/{self._folder}" + ("" if self._is_folder else f"/{os.path.basename(self._data)}")
-                    environment = lmdb.open(path, subdir=self._is_folder, lock=True, max_readers=126, **options)
+                    environment = _opened(lmdb, path, subdir=self._is_folder, lock=True, max_readers=126, **options)
                 except lmdb.Error:
                     # A leftover of another machine or version.
                     pass
                 else:
                     self._locked = True
                     return environment
-            return lmdb.open(self._file.descriptor_path, subdir=False, lock=False, **options)
+            return _opened(lmdb, self._file.descriptor_path, subdir=False, lock=False, **options)
 
     def _lock_is_safe(self) -> bool:
         folder, data = os.path.split(self._data)
@@ -219,6 +222,14 @@ class LmdbArchive(Archive):
         except (self._error, OSError, MemoryError) as error:
             message = f"reading {key!r}: " if key else ""
             raise StoreError(f"{message}the LMDB {self.path}: {error}", key=key or self.path) from error
+
+
+def _opened(lmdb: Any, path: str, **options: Any) -> Any:
+    try:
+        return lmdb.open(path, map_size=_MAP_NBYTES, **options)
+    except (lmdb.MemoryError, MemoryError):
+        # The address space is limited (ulimit -v): the file can be read until it has grown.
+        return lmdb.open(path, **options)
 
 
 def _copied(part: memoryview) -> Buffer:
