@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.support.mounting import zarrfs
 from zarrfs.errors import FuseUnavailable, MountpointUnusable
 from zarrfs.lifecycle import mountpoint as before
 from zarrfs.lifecycle.dead_mounts import Life
@@ -47,6 +48,16 @@ def test_overlap_is_seen_through_symlinks(tmp_path: Path) -> None:
         before.check_overlap(str(tmp_path / "store/inside"), str(tmp_path / "link"))
     (tmp_path / "store2").mkdir()
     before.check_overlap(str(tmp_path / "store"), str(tmp_path / "store2"))
+
+
+@pytest.mark.parametrize("option", ["--cache-dir", "--log-file"])
+def test_a_folder_of_ours_below_the_mountpoint_is_refused_before_it_is_created(option: str, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "mount").mkdir()
+    (tmp_path / "link").symlink_to("mount")
+    done = zarrfs("mount", str(tmp_path / "store"), str(tmp_path / "mount"), option, str(tmp_path / "link/deep/er"))
+    assert done.returncode == 5 and "contains the" in done.stderr and "choose one outside it" in done.stderr
+    assert list((tmp_path / "mount").iterdir()) == []
 
 
 def test_no_dev_fuse(config: MountConfig, tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,3 +123,24 @@ def test_a_name_that_begins_as_an_escape_can_be_made(mount: Mounted, name: str) 
     (mount.path / "raw" / name).write_bytes(b"mine")
     assert (mount.store / name).read_bytes() == b"mine"
     assert name in os.listdir(mount.path / "raw")
+
+
+@pytest.mark.parametrize("view", ["raw", "chunks", "zarr3", "npy"])
+def test_links_and_special_files_are_refused(view: str, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/k").write_bytes(b"value")
+    with mounted(tmp_path / "store") as mount, socket.socket(socket.AF_UNIX) as server:
+        folder = mount.path / view
+        new = folder / "new~"
+        for attempt in (
+            lambda: new.symlink_to("k"),
+            lambda: new.hardlink_to(mount.path / "raw/k"),
+            lambda: os.mkfifo(new),
+            lambda: os.mknod(new, stat.S_IFSOCK | 0o600),
+            lambda: os.mknod(new, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
+            lambda: server.bind(str(new)),
+        ):
+            with pytest.raises(OSError, match="not permitted|cross-device") as caught:
+                attempt()
+            assert caught.value.errno in (errno.EPERM, errno.EXDEV)
+        assert not new.exists()

@@ -36,6 +36,10 @@ def check(config: MountConfig, store_path: str | None, print_line: Callable[[str
         check_mountpoint(config.mountpoint)
     if store_path is not None:
         check_overlap(store_path, config.mountpoint)
+    for what, path in (("cache folder", config.cache_dir), ("log file", config.log_file)):
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(config.mountpoint)):
+            # Before it is created there.
+            raise _unusable(config.mountpoint, f"contains the {what} {path}: choose one outside it")
     check_fuse(config)
     if dead:
         print_line(f"{config.mountpoint}: replacing a zarrfs mount whose daemon died, its unstored data is lost")
