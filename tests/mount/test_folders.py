@@ -140,7 +140,7 @@ def test_links_and_special_files_are_refused(view: str, tmp_path: Path) -> None:
             lambda: os.mknod(new, stat.S_IFCHR | 0o600, os.makedev(1, 3)),
             lambda: server.bind(str(new)),
         ):
-            with pytest.raises(OSError, match="not permitted|cross-device") as caught:
+            with pytest.raises(OSError, match=r"not permitted|cross-device") as caught:
                 attempt()
             assert caught.value.errno in (errno.EPERM, errno.EXDEV)
         assert not new.exists()
