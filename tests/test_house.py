@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from zarrfs import registry
+from zarrfs.codecs.base import Codec
 
 ROOT = Path(__file__).parents[1] / "zarrfs"
 
@@ -71,6 +75,20 @@ def layers(text: str) -> dict[str, set[str]]:
 
 
 LAYERS = layers(HOUSE)
+
+# Libraries of which a mount may need none: they are imported in the functions that use them.
+LATE = {
+    "numcodecs",
+    "google_crc32c",
+    "zstandard",
+    "isal",
+    "msgpack",
+    "imagecodecs",
+    "inotify_simple",
+    "lmdb",
+    "ml_dtypes",
+    "sdnotify",
+}
 
 # The layer between pyfuse3 and the rest of fuse/, which does not depend on pyfuse3.
 ADAPTER = {"fuse.kernel", "fuse.operations", "fuse.listings", "fuse.xattrs", "fuse.translation", "fuse.guard", "fuse.workers"}
@@ -246,6 +264,43 @@ def test_each_library_has_one_home() -> None:
         for name in imported(module):
             home = HOMES.get(name.partition(".")[0])
             assert home is None or under(module.name, home), f"{module.name} imports {name}"
+
+
+def at_import(tree: ast.AST) -> Iterator[ast.stmt]:
+    """The import statements that run with the module: those outside functions, and not for the type checker alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_for_the_type_checker(node):
+            yield from at_import(node)
+
+
+def is_for_the_type_checker(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def test_libraries_of_plug_ins_are_imported_where_they_are_used() -> None:
+    for module in MODULES.values():
+        for node in at_import(module.tree):
+            names = (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in getattr(node, "names", ())]
+            )
+            assert not {name.partition(".")[0] for name in names} & LATE, f"{module.name}, line {node.lineno}"
+
+
+def test_a_codec_names_the_libraries_that_its_module_imports() -> None:
+    # Where blosc and the deflate codecs do without one, they say so themselves.
+    optional = {"imagecodecs", "isal"}
+    for codec in registry.plugins("zarrfs.codecs"):
+        module = MODULES.get(codec.__module__.removeprefix("zarrfs."))
+        if module is not None:
+            imports = {name.partition(".")[0] for name in imported(module)} & LATE - optional
+            named = {name.partition(".")[0] for each in vars(sys.modules[codec.__module__]).values() for name in libraries_of(each)}
+            assert imports == named, module.name
+
+
+def libraries_of(each: object) -> tuple[str, ...]:
+    return each.libraries if isinstance(each, type) and issubclass(each, Codec) else ()
 
 
 def test_what_the_kernel_knows_is_apart_from_pyfuse3() -> None:

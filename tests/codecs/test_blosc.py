@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.length import tries
-from zarrfs.codecs import lookup
+from zarrfs.codecs import blosc, lookup
 from zarrfs.codecs.blosc import Blosc
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, MetadataError
@@ -93,7 +93,10 @@ def test_the_name_that_zarr_python_gives_to_numcodecs() -> None:
     assert chain.specs[-1].configuration["shuffle"] == "bitshuffle"
 
 
-def test_the_decoder_does_not_start_threads_of_its_own() -> None:
+def test_the_decoder_does_not_start_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numcodecs.blosc, "use_threads", None)
+    blosc._numcodecs.cache_clear()
+    assert bytes(CODEC.decode(CODEC.encode(DATA), len(DATA))) == DATA
     assert numcodecs.blosc.use_threads is False
 
 

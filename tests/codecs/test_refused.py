@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import sys
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numcodecs
@@ -35,8 +36,8 @@ def codec(spec: CodecSpec) -> BytesBytesCodec:
 
 def test_without_igzip_zlib_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "isal.igzip_lib", None)
-    assert deflate._igzip_lib() is None
-    monkeypatch.setattr(deflate, "igzip_lib", None)
+    monkeypatch.setattr(deflate, "igzip", deflate.igzip.__wrapped__)
+    assert deflate.igzip() is None
     data = bytes(range(256)) * 9
     assert bytes(codec(CodecSpec("gzip", {"level": 1})).decode(gzip.compress(data), len(data))) == data
     assert bytes(codec(CodecSpec("numcodecs.zlib", {"level": 1})).decode(zlib.compress(data), len(data))) == data
@@ -56,6 +57,33 @@ def test_without_the_package_that_has_snappy_it_is_named(monkeypatch: pytest.Mon
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MetadataUnsupported, match=r"snappy needs the package imagecodecs \(pip install"):
         codec(SNAPPY)
+
+
+def test_a_codec_without_its_library_is_refused_where_it_is_named_first(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, expect_logs: Callable[[str], None]
+) -> None:
+    expect_logs("library zstandard unusable")
+    monkeypatch.setattr(lookup, "_unusable", set())
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    for _ in range(3):
+        with pytest.raises(MetadataUnsupported, match="codec zstd: library zstandard unusable: ModuleNotFoundError"):
+            CodecChain.build([CodecSpec("zstd")], OBJECT)
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+    # Names and forms in documents need no library.
+    assert lookup.from_numcodecs({"id": "zstd"}) == CodecSpec("zstd", {"level": 0, "checksum": False})
+    assert bytes(codec(CodecSpec("gzip", {"level": 1})).encode(b"abc"))
+
+
+def test_a_library_that_can_be_imported_later_is_used_then(
+    monkeypatch: pytest.MonkeyPatch, expect_logs: Callable[[str], None]
+) -> None:
+    expect_logs("library msgpack unusable")
+    monkeypatch.setattr(lookup, "_unusable", set())
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "msgpack", None)
+        with pytest.raises(MetadataUnsupported, match="msgpack"):
+            lookup.resolve(CodecSpec("numcodecs.msgpack2"), np.dtype(object))
+    lookup.resolve(CodecSpec("numcodecs.msgpack2"), np.dtype(object))
 
 
 # --- limits of a format -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.length import tries
 from zarrfs.model import cf_fill_value as cf
-from zarrfs.model.data_type import SMALL_TYPES, STRING, VARIABLE_LENGTH_BYTES, DataType, from_numpy
+from zarrfs.model.data_type import STRING, VARIABLE_LENGTH_BYTES, DataType, from_name, from_numpy
 from zarrfs.model.unparsed import Unparsed
 
 FLOAT = from_numpy(np.dtype("<f4"))
@@ -77,7 +77,7 @@ def test_forms_that_are_read(data_type: DataType, value: Any, element: bytes) ->
         (STRING, 0),
         (of("<M8[s]"), 0),
         (from_numpy(np.dtype([("a", "<i4")])), "AAAAAA=="),
-        (from_numpy(SMALL_TYPES["bfloat16"]), 0),
+        (from_name("bfloat16"), 0),
         (of("<i2"), Unparsed(b'"' + b"x" * (2 << 20) + b'"')),
     ],
     ids=lambda value: repr(value)[:40],

@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -128,6 +129,8 @@ def main(fd: int) -> None:
     """Serve until the other end is closed."""
     for package in _PACKAGES:
         registry.plugins(package)
+    for library in sorted({library for codec in registry.plugins("zarrfs.codecs") for library in codec.libraries}):
+        importlib.import_module(library)
     # Typer imports more when it first creates a command.
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.suppress(SystemExit):
         sys.argv = ["zarrfs", "mount", "--help"]

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from numcodecs.astype import AsType as Library
-
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, only, plain_dtype
 from zarrfs.codecs.numpy_filter import CASTABLE, NumpyFilter
@@ -29,10 +27,13 @@ class AsType(NumpyFilter):
         CodecSpec("numcodecs.astype", {"encode_dtype": "<i8", "decode_dtype": "<i4"}),
         CodecSpec("numcodecs.astype", {"encode_dtype": ">f8", "decode_dtype": "int32"}),
     )
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.astype",)
     filter_name: ClassVar[str] = "astype"
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:
+        from numcodecs.astype import AsType as Library
+
         only(spec, "encode_dtype", "decode_dtype")
         encoded, decoded = plain_dtype(spec, "encode_dtype", CASTABLE), plain_dtype(spec, "decode_dtype", CASTABLE)
         if encoded.kind == "c" != decoded.kind:

@@ -62,7 +62,9 @@ class Codec(abc.ABC):
     ``names``: the final v3's names, of which the first is written. ``numcodecs_ids``: v2's ids; empty if v2 cannot represent it.
     ``lossy``: decoded elements may differ from the encoded ones. ``holds``: the accepted types of variable size (None: the codec does not
     depend on elements). ``in_v3``: programs accept the name in documents of the final v3; otherwise it is specific to zarrfs.
-    ``examples``: configurations that together cover the codec; the conformance suite runs over them.
+    ``examples``: configurations that together cover the codec; the conformance suite runs over them. ``libraries``: modules of other
+    distributions that the codec needs. Its own module imports them in functions only; `zarrfs.codecs.lookup` imports them with the first
+    chain that has the codec, and refuses the chain if that fails.
     """
 
     names: ClassVar[tuple[str, ...]]
@@ -71,6 +73,7 @@ class Codec(abc.ABC):
     holds: ClassVar[tuple[str, ...] | None] = None
     in_v3: ClassVar[bool] = True
     examples: ClassVar[tuple[CodecSpec, ...]]
+    libraries: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     @abc.abstractmethod
@@ -252,6 +255,6 @@ def check_plugin(offered: object) -> None:
         raise TypeError(f"{type(offered).__name__} is no subclass of one of the three kinds of Codec")
     if isabstract(offered):
         raise TypeError(f"{offered.__name__} lacks {', '.join(sorted(offered.__abstractmethods__))}")
-    names = (getattr(offered, "names", ()), offered.numcodecs_ids)
+    names = (getattr(offered, "names", ()), offered.numcodecs_ids, offered.libraries)
     if not names[0] or not all(isinstance(each, tuple) and all(isinstance(name, str) for name in each) for each in names):
-        raise TypeError(f"{offered.__name__} must have names, and its names and ids must be tuples of strings")
+        raise TypeError(f"{offered.__name__} must have names, and its names, ids and libraries must be tuples of strings")

@@ -13,8 +13,6 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 import numpy as np
-from numcodecs.bitround import BitRound as Library
-from numcodecs.bitround import max_bits
 
 from zarrfs.buffers import NDArray
 from zarrfs.codecs.base import Dtype
@@ -35,14 +33,20 @@ class BitRound(NumpyFilter):
         CodecSpec("numcodecs.bitround", {"keepbits": 10}),
         CodecSpec("numcodecs.bitround", {"keepbits": 0}),
     )
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.bitround",)
     filter_name: ClassVar[str] = "bitround"
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:
+        from numcodecs.bitround import BitRound as Library
+        from numcodecs.bitround import max_bits
+
         only(spec, "keepbits")
         return cls(Library(integer(spec, "keepbits", 0, max(max_bits.values()))))
 
     def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
+        from numcodecs.bitround import max_bits
+
         bits = max_bits.get(little_endian(dtype).name) if dtype.kind == "f" else None
         if bits is None:
             raise MetadataError(f"codec {self.names[0]}: {dtype} has no mantissa to round")

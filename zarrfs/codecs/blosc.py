@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Self
 
-import numcodecs.blosc
 import numpy as np
 
 from zarrfs.buffers import Buffer
@@ -32,9 +31,6 @@ from zarrfs.codecs.configuration import choice, integer, only, short
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, MetadataUnsupported, TooLarge
 from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
-
-# The daemon decodes in its own threads. By default numcodecs would use c-blosc's global pool in calls from the main thread, under a lock.
-numcodecs.blosc.use_threads = False
 
 _COMPRESSORS = ("lz4", "lz4hc", "blosclz", "zstd", "snappy", "zlib")
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
@@ -59,6 +55,8 @@ class Blosc(BytesBytesCodec):
         ),
         CodecSpec("blosc", {"typesize": 4, "cname": "lz4", "clevel": 0, "shuffle": "noshuffle", "blocksize": 64}),
     )
+
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.blosc",)
 
     cname: str
     clevel: int
@@ -115,7 +113,7 @@ class Blosc(BytesBytesCodec):
                 return self._encode_snappy(data)
             if spill.is_large(data.nbytes):
                 return self._encode_large(data)
-            encoded: bytes = numcodecs.blosc.compress(
+            encoded: bytes = _numcodecs().compress(
                 data, self.cname.encode(), self.clevel, self.shuffle, self.blocksize, self.typesize
             )
             return encoded
@@ -139,10 +137,10 @@ class Blosc(BytesBytesCodec):
             raise TooLarge(f"blosc: block size of {blocksize} bytes exceeds the limit of {_MAX_BLOCK_NBYTES}")
         with translated("blosc", ChunkDecodeError, ValueError, RuntimeError), scratch.alone(2 * min(blocksize, nbytes)):
             if out is None and not spill.is_large(nbytes):
-                decoded: bytes = numcodecs.blosc.decompress(data)
+                decoded: bytes = _numcodecs().decompress(data)
                 return decoded
             target = spill.buffer(nbytes) if out is None else out[:nbytes]
-            numcodecs.blosc.decompress(data, target)
+            _numcodecs().decompress(data, target)
             return target
 
     def _encode_large(self, data: memoryview) -> memoryview:
@@ -183,9 +181,19 @@ class Blosc(BytesBytesCodec):
 
 
 @cache
+def _numcodecs() -> Any:
+    import numcodecs.blosc
+
+    # The daemon decodes in its own threads. By default numcodecs would use c-blosc's global pool in calls from the main thread, under a
+    # lock.
+    numcodecs.blosc.use_threads = False
+    return numcodecs.blosc
+
+
+@cache
 def _library() -> ctypes.CDLL:
     """Return the c-blosc bundled with numcodecs."""
-    return ctypes.CDLL(numcodecs.blosc.__file__)
+    return ctypes.CDLL(_numcodecs().__file__)
 
 
 def _decode_snappy(data: memoryview) -> bytes:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import zlib
 from typing import ClassVar, Self
 
-import numcodecs.fletcher32
-import numcodecs.jenkins
 import numpy as np
 
 from zarrfs.codecs.checksum import Checksum, LocatedChecksum
@@ -52,6 +50,7 @@ class Fletcher32(Checksum):
     names: ClassVar[tuple[str, ...]] = ("numcodecs.fletcher32",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("fletcher32",)
     examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("numcodecs.fletcher32"),)
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.fletcher32",)
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:
@@ -59,6 +58,8 @@ class Fletcher32(Checksum):
         return cls()
 
     def checksum(self, data: memoryview) -> int:
+        import numcodecs.fletcher32
+
         # numcodecs has no function for the checksum alone, and cannot encode empty input.
         encoded = numcodecs.fletcher32.Fletcher32().encode(np.frombuffer(data, np.uint8)) if data.nbytes else bytes(4)
         return int.from_bytes(encoded[-4:], "little")
@@ -73,6 +74,7 @@ class JenkinsLookup3(Checksum):
         CodecSpec("numcodecs.jenkins_lookup3"),
         CodecSpec("numcodecs.jenkins_lookup3", {"initval": 7, "prefix": None}),
     )
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.jenkins",)
 
     def __init__(self, initval: int) -> None:
         self._initval = initval
@@ -85,6 +87,8 @@ class JenkinsLookup3(Checksum):
         return cls(integer(spec, "initval", 0, 2**32 - 1, 0))
 
     def checksum(self, data: memoryview) -> int:
+        import numcodecs.jenkins
+
         buffer = np.frombuffer(data, np.uint8) if data.nbytes else np.empty(0, np.uint8)
         return int(numcodecs.jenkins.jenkins_lookup3(buffer, self._initval))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import google_crc32c
 import numpy as np
 
 from zarrfs.codecs.base import numcodecs_members
@@ -26,6 +25,7 @@ class Crc32c(LocatedChecksum):
     names: ClassVar[tuple[str, ...]] = ("crc32c", "numcodecs.crc32c")
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("crc32c",)
     examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("crc32c"), CodecSpec("numcodecs.crc32c", {"location": "start"}))
+    libraries: ClassVar[tuple[str, ...]] = ("google_crc32c",)
     default_location: ClassVar[str] = "end"
 
     @classmethod
@@ -38,12 +38,16 @@ class Crc32c(LocatedChecksum):
         )
 
     def checksum(self, data: memoryview) -> int:
+        import google_crc32c
+
         # The library accepts arrays and bytes, but no memoryview.
         return int(google_crc32c.value(np.frombuffer(data, np.uint8))) if data.nbytes else 0
 
 
 def extended(checksum: int, data: memoryview) -> int:
     """Return the checksum of bytes with ``checksum`` (0: none) followed by ``data``."""
+    import google_crc32c
+
     return int(google_crc32c.extend(checksum, np.frombuffer(data, np.uint8)))
 
 

@@ -6,38 +6,44 @@ have the same meaning everywhere.
 
 from __future__ import annotations
 
-import importlib
 import zlib
+from functools import cache
 from typing import Any
 
 from zarrfs.codecs.streams import Decompressor
 
 
-def _igzip_lib() -> Any:
+@cache
+def igzip() -> Any:
+    """Return the library; None if it is not installed."""
     try:
-        return importlib.import_module("isal.igzip_lib")
+        import isal.igzip_lib
     except ImportError:
         return None
+    return isal.igzip_lib
 
 
-igzip_lib = _igzip_lib()
-
-ERRORS: tuple[type[Exception], ...] = (zlib.error,) if igzip_lib is None else (zlib.error, igzip_lib.IsalError)
+def errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions for bad data."""
+    library = igzip()
+    return (zlib.error,) if library is None else (zlib.error, library.IsalError)
 
 
 def gzip_stream() -> Decompressor:
     """Return a decompressor for one gzip member (RFC 1952)."""
-    if igzip_lib is None:
+    library = igzip()
+    if library is None:
         return ZlibDecompressor(16 + zlib.MAX_WBITS)
-    stream: Decompressor = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    stream: Decompressor = library.IgzipDecompressor(flag=library.DECOMP_GZIP)
     return stream
 
 
 def zlib_stream() -> Decompressor:
     """Return a decompressor for one zlib stream (RFC 1950)."""
-    if igzip_lib is None:
+    library = igzip()
+    if library is None:
         return ZlibDecompressor(zlib.MAX_WBITS)
-    stream: Decompressor = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_ZLIB)
+    stream: Decompressor = library.IgzipDecompressor(flag=library.DECOMP_ZLIB)
     return stream
 
 

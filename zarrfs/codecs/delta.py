@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from numcodecs.delta import Delta as Library
-
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, only, plain_dtype
 from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter
@@ -27,11 +25,14 @@ class Delta(NumpyFilter):
         CodecSpec("numcodecs.delta", {"dtype": "<i4"}),
         CodecSpec("numcodecs.delta", {"dtype": ">i4", "astype": ">i8"}),
     )
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.delta",)
     filter_name: ClassVar[str] = "delta"
     after_another: ClassVar[bool] = True
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:
+        from numcodecs.delta import Delta as Library
+
         only(spec, "dtype", "astype")
         dtype = plain_dtype(spec, "dtype", NUMBERS)
         return cls(Library(dtype, plain_dtype(spec, "astype", NUMBERS) if given(spec, "astype") else dtype))

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from numcodecs.fixedscaleoffset import FixedScaleOffset as Library
-
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, number, only, plain_dtype
 from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter
@@ -28,10 +26,13 @@ class FixedScaleOffset(NumpyFilter):
         CodecSpec("numcodecs.fixedscaleoffset", {"offset": 0, "scale": 2, "dtype": "<i4", "astype": "<i8"}),
         CodecSpec("numcodecs.fixedscaleoffset", {"offset": -3.0, "scale": 1.0, "dtype": "<i4", "astype": ">f8"}),
     )
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.fixedscaleoffset",)
     filter_name: ClassVar[str] = "fixedscaleoffset"
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:
+        from numcodecs.fixedscaleoffset import FixedScaleOffset as Library
+
         only(spec, "offset", "scale", "dtype", "astype")
         dtype = plain_dtype(spec, "dtype", NUMBERS)
         astype = plain_dtype(spec, "astype", NUMBERS) if given(spec, "astype") else dtype

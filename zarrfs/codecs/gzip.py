@@ -57,7 +57,7 @@ class Gzip(BytesBytesCodec):
             return encode_stream("gzip", data, self.encoded_limit(nbytes), stream)
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
-        with translated("gzip", ChunkDecodeError, *deflate.ERRORS):
+        with translated("gzip", ChunkDecodeError, *deflate.errors()):
             return decode_streams("gzip", data, limit, deflate.gzip_stream, _goes_on, out)
 
 

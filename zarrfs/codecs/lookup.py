@@ -6,6 +6,8 @@ the same bytes (``numcodecs.blosc`` beside ``blosc``): such names are translated
 
 from __future__ import annotations
 
+import importlib
+import logging
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -16,15 +18,20 @@ from zarrfs.codecs.configuration import short
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.codec_spec import CodecSpec
 
+log = logging.getLogger(__name__)
+
 _PREFIX = "numcodecs."
+# Libraries that could not be imported: each has its line in the log.
+_unusable: set[str] = set()
 
 
 def resolve(spec: CodecSpec, dtype: Dtype) -> tuple[CodecSpec, Codec]:
     """Return the codec of ``spec`` for elements of ``dtype``, and its complete spec.
 
-    Raises `MetadataUnsupported` for an unknown name, `MetadataError`.
+    Raises `MetadataUnsupported` for an unknown name or a codec without its library, `MetadataError`.
     """
     known, spec = _known(spec)
+    _import_libraries(known)
     spec = known.complete(spec, dtype)
     return spec, known.from_spec(spec)
 
@@ -59,6 +66,20 @@ def _known(spec: CodecSpec) -> tuple[type[Codec], CodecSpec]:
     if known is None:
         raise MetadataUnsupported(f"codec {short(spec.name)}: unknown")
     return known, spec
+
+
+def _import_libraries(codec: type[Codec]) -> None:
+    for name in codec.libraries:
+        try:
+            importlib.import_module(name)
+        except MemoryError:
+            raise
+        except Exception as error:
+            reason = f"library {name} unusable: {type(error).__name__}: {error}"
+            if name not in _unusable:
+                _unusable.add(name)
+                log.warning("codec %s: %s", codec.names[0], reason)
+            raise MetadataUnsupported(f"codec {codec.names[0]}: {reason}") from error
 
 
 @cache

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Self
 
-import numcodecs.lz4
 import numpy as np
 
 from zarrfs.buffers import Buffer
@@ -36,6 +35,7 @@ class Lz4(BytesBytesCodec):
     names: ClassVar[tuple[str, ...]] = ("numcodecs.lz4",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("lz4",)
     examples: ClassVar[tuple[CodecSpec, ...]] = tuple(CodecSpec("numcodecs.lz4", {"acceleration": each}) for each in (1, 100))
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.lz4",)
 
     acceleration: int
 
@@ -49,6 +49,8 @@ class Lz4(BytesBytesCodec):
         return CodecSpec(cls.names[0], {"acceleration": 1, **numcodecs_members(config)})
 
     def encode(self, data: Buffer) -> Buffer:
+        import numcodecs.lz4
+
         data = memoryview(data)
         if data.nbytes > _MAX_NBYTES:
             raise ChunkEncodeError(f"lz4: {data.nbytes} bytes exceed the limit of one block ({_MAX_NBYTES})")
@@ -59,6 +61,8 @@ class Lz4(BytesBytesCodec):
             return encoded
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        import numcodecs.lz4
+
         data = memoryview(data)
         if data.nbytes < _HEADER.size:
             raise ChunkDecodeError(f"lz4: {data.nbytes} bytes are too few for a header")
@@ -98,6 +102,8 @@ def _encode_large(data: memoryview, acceleration: int) -> memoryview:
 @cache
 def _library() -> ctypes.CDLL:
     """Return the LZ4 bundled with numcodecs."""
+    import numcodecs.lz4
+
     return ctypes.CDLL(numcodecs.lz4.__file__)
 
 

@@ -13,9 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Self
-
-import msgpack
 
 from zarrfs.buffers import Buffer
 from zarrfs.codecs.base import ChunkSpec
@@ -30,7 +29,6 @@ _PIECE_NBYTES = 64 * 1024
 # Limits of one element, if elements are created one after the other.
 _ALONE_NBYTES = 24 << 20
 _ALONE_VALUES = 2**19
-_LIBRARY_ERRORS = (ValueError, TypeError, RecursionError, OverflowError, MemoryError, msgpack.UnpackException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +38,7 @@ class Msgpack2(ObjectTextCodec):
     names: ClassVar[tuple[str, ...]] = ("numcodecs.msgpack2",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("msgpack2",)
     codec_name: ClassVar[str] = "msgpack2"
+    libraries: ClassVar[tuple[str, ...]] = ("msgpack",)
     defaults: ClassVar[Mapping[str, Any]] = _DEFAULTS
     examples: ClassVar[tuple[CodecSpec, ...]] = tuple(
         CodecSpec("numcodecs.msgpack2", {**_DEFAULTS, "use_bin_type": each}) for each in (True, False)
@@ -56,15 +55,19 @@ class Msgpack2(ObjectTextCodec):
         return cls(boolean(spec, "use_bin_type", True), boolean(spec, "use_single_float", False))
 
     def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+        import msgpack
+
         try:
             data: bytes = msgpack.packb(
                 packed(elements, shape), use_bin_type=self.use_bin_type, use_single_float=self.use_single_float
             )
-        except _LIBRARY_ERRORS as error:
+        except _library_errors() as error:
             raise ChunkEncodeError(f"msgpack2: {error}") from error
         return data
 
     def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:
+        import msgpack
+
         left = [0]
         unpacker = msgpack.Unpacker(
             _Reader(data),
@@ -100,10 +103,12 @@ class Msgpack2(ObjectTextCodec):
                 raise ChunkDecodeError(f"msgpack2: {memoryview(data).nbytes - unpacker.tell()} trailing bytes after the elements")
         except msgpack.BufferFull as error:
             raise TooLarge(f"msgpack2: an element exceeds the memory limit of {_ALONE_NBYTES} bytes") from error
-        except _LIBRARY_ERRORS as error:
+        except _library_errors() as error:
             raise ChunkDecodeError(f"msgpack2: {str(error) or type(error).__name__}") from error
 
     def put(self, elements: Iterable[Any], shape: tuple[int, ...], output: Output) -> None:
+        import msgpack
+
         packer = msgpack.Packer(use_bin_type=self.use_bin_type, use_single_float=self.use_single_float)
         values = iter(elements)
 
@@ -118,10 +123,12 @@ class Msgpack2(ObjectTextCodec):
         try:
             add(shape, 2)
             output.add(packer.pack("|O") + packer.pack(list(shape)))
-        except _LIBRARY_ERRORS as error:
+        except _library_errors() as error:
             raise ChunkEncodeError(f"msgpack2: {error}") from error
 
     def decoded(self, data: Buffer, size: int) -> list[Any]:
+        import msgpack
+
         nbytes = memoryview(data).nbytes
         most = min(nbytes, MAX_VALUES)
         left = [MAX_VALUES]
@@ -139,7 +146,7 @@ class Msgpack2(ObjectTextCodec):
                 list_hook=lambda found: _counted(left, found, len(found)),
                 object_pairs_hook=lambda pairs: dict(_counted(left, _checked(pairs), 2 * len(pairs))),
             )
-        except _LIBRARY_ERRORS as error:
+        except _library_errors() as error:
             raise ChunkDecodeError(f"msgpack2: {str(error) or type(error).__name__}") from error
         return unpacked("msgpack2", items, size)
 
@@ -156,8 +163,17 @@ class _Reader:
         return piece
 
 
+@cache
+def _library_errors() -> tuple[type[Exception], ...]:
+    import msgpack
+
+    return (ValueError, TypeError, RecursionError, OverflowError, MemoryError, msgpack.UnpackException)
+
+
 def _walk(data: Buffer, nbytes: int) -> None:
     """Skip through ``data`` without creating objects: before 1.2.4 the library allocates lists of the stated length first."""
+    import msgpack
+
     most = max(nbytes, _PIECE_NBYTES)
     walker = msgpack.Unpacker(_Reader(data), read_size=_PIECE_NBYTES, max_buffer_size=most, strict_map_key=False)
     walker.skip()

@@ -14,7 +14,6 @@ import math
 from typing import ClassVar, Self
 
 import numpy as np
-from numcodecs.packbits import PackBits as Library
 
 from zarrfs.buffers import NDArray
 from zarrfs.codecs.base import BYTE, Dtype
@@ -33,11 +32,14 @@ class PackBits(NumpyFilter):
     names: ClassVar[tuple[str, ...]] = ("numcodecs.packbits",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("packbits",)
     examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("numcodecs.packbits"),)
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.packbits",)
     filter_name: ClassVar[str] = "packbits"
     bits_to_a_byte: ClassVar[bool] = True
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:
+        from numcodecs.packbits import PackBits as Library
+
         only(spec)
         return cls(Library())
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from numcodecs.quantize import Quantize as Library
-
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, integer, only, plain_dtype
 from zarrfs.codecs.numpy_filter import NumpyFilter
@@ -32,10 +30,13 @@ class Quantize(NumpyFilter):
         CodecSpec("numcodecs.quantize", {"digits": 4, "dtype": "<f8"}),
         CodecSpec("numcodecs.quantize", {"digits": -1, "dtype": "<f8", "astype": ">f4"}),
     )
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.quantize",)
     filter_name: ClassVar[str] = "quantize"
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:
+        from numcodecs.quantize import Quantize as Library
+
         only(spec, "digits", "dtype", "astype")
         dtype = plain_dtype(spec, "dtype", "f")
         astype = plain_dtype(spec, "astype", "f") if given(spec, "astype") else dtype

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numcodecs.shuffle import Shuffle as Library
 
 from zarrfs.buffers import Buffer
 from zarrfs.codecs.base import BytesBytesCodec, Dtype, numcodecs_members
@@ -32,6 +31,7 @@ class Shuffle(BytesBytesCodec):
     names: ClassVar[tuple[str, ...]] = ("numcodecs.shuffle",)
     numcodecs_ids: ClassVar[tuple[str, ...]] = ("shuffle",)
     examples: ClassVar[tuple[CodecSpec, ...]] = tuple(CodecSpec("numcodecs.shuffle", {"elementsize": each}) for each in (1, 2, 4))
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.shuffle",)
 
     elementsize: int
 
@@ -52,6 +52,8 @@ class Shuffle(BytesBytesCodec):
         return nbytes
 
     def encode(self, data: Buffer) -> Buffer:
+        from numcodecs.shuffle import Shuffle as Library
+
         if memoryview(data).nbytes % max(1, self.elementsize):
             raise ChunkEncodeError(
                 f"shuffle: {memoryview(data).nbytes} bytes are not a multiple of the item size {self.elementsize}"
@@ -60,6 +62,8 @@ class Shuffle(BytesBytesCodec):
         return Library(self.elementsize).encode(data, target).data if target.size else b""
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        from numcodecs.shuffle import Shuffle as Library
+
         nbytes = memoryview(data).nbytes
         if nbytes > limit or nbytes % max(1, self.elementsize):
             raise ChunkDecodeError(

@@ -52,7 +52,7 @@ class Zlib(BytesBytesCodec):
             return encode_stream("zlib", data, self.encoded_limit(nbytes), zlib.compressobj(self.level))
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
-        with translated("zlib", ChunkDecodeError, *deflate.ERRORS):
+        with translated("zlib", ChunkDecodeError, *deflate.errors()):
             return decode_streams("zlib", data, limit, deflate.zlib_stream, lambda rest: False, out)
 
 

@@ -18,9 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numcodecs.zstd
 import numpy as np
-import zstandard
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
@@ -49,6 +47,7 @@ class Zstd(BytesBytesCodec):
     examples: ClassVar[tuple[CodecSpec, ...]] = tuple(
         CodecSpec("zstd", {"level": level, "checksum": checksum}) for level in (-5, 0, 3) for checksum in (False, True)
     )
+    libraries: ClassVar[tuple[str, ...]] = ("numcodecs.zstd", "zstandard")
 
     level: int
     checksum: bool
@@ -63,6 +62,8 @@ class Zstd(BytesBytesCodec):
         return CodecSpec(cls.names[0], {"level": 0, "checksum": False, **numcodecs_members(config)})
 
     def encode(self, data: Buffer) -> Buffer:
+        import zstandard
+
         with translated("zstd", ChunkEncodeError, zstandard.ZstdError, ValueError):
             compressor = zstandard.ZstdCompressor(level=self.level, write_checksum=self.checksum)
             nbytes = memoryview(data).nbytes
@@ -71,6 +72,9 @@ class Zstd(BytesBytesCodec):
             return encode_stream("zstd", data, self.encoded_limit(nbytes), compressor.compressobj(size=nbytes))
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
+        import numcodecs.zstd
+        import zstandard
+
         view = memoryview(data).cast("B")
         stated = _content_size(view)
         if stated is not None and stated > limit:
@@ -89,6 +93,8 @@ class Zstd(BytesBytesCodec):
 
 
 def _decode_unstated(view: memoryview, target: memoryview) -> memoryview:
+    import zstandard
+
     # Objects of this library must not be shared by threads; creating one costs microseconds.
     reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
     filled = reader.readinto(target) if target.nbytes else 0
@@ -98,6 +104,8 @@ def _decode_unstated(view: memoryview, target: memoryview) -> memoryview:
 
 
 def _decode_in_pieces(view: memoryview, limit: int, out: memoryview | None) -> Buffer:
+    import zstandard
+
     output = Output("zstd", limit, out)
     reader = zstandard.ZstdDecompressor().stream_reader(view, read_across_frames=True)
     while piece := reader.read(_PIECE_NBYTES):

@@ -19,9 +19,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
@@ -37,12 +37,10 @@ _SMALL_NAMES = (
     "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
     "float6_e2m3fn float6_e3m2fn float4_e2m1fn int2 int4 uint2 uint4"
 ).split()
-SMALL_TYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(getattr(ml_dtypes, name)) for name in _SMALL_NAMES if hasattr(ml_dtypes, name)
-}
 _ALIASES = {"complex_float32": "complex64", "complex_float64": "complex128", "binary": "bytes"}
 _NAME_OF_CORE = {np.dtype(text): name for name, text in _CORE.items()}
-_NAME_OF_ML = {dtype: name for name, dtype in SMALL_TYPES.items()}
+# NumPy's mark of types that other libraries have registered.
+_OF_A_LIBRARY = 2
 
 _VARIABLE = ("string", "variable_length_bytes", "bytes")
 
@@ -106,6 +104,30 @@ OBJECT = DataType("object", np.dtype(object))
 """Elements are JSON values: None, bool, int, float, str, and lists and dicts of them. The final v3 has no such type."""
 
 
+@cache
+def _small_types() -> dict[str, np.dtype[Any]]:
+    # The installed version may lack some.
+    import ml_dtypes
+
+    return {name: np.dtype(getattr(ml_dtypes, name)) for name in _SMALL_NAMES if hasattr(ml_dtypes, name)}
+
+
+def small_type(name: str) -> np.dtype[Any] | None:
+    """Return the type of ml_dtypes with this ``name``, if there is one. Raises `MetadataUnsupported` if the library is unusable."""
+    if name not in _SMALL_NAMES:
+        return None
+    try:
+        return _small_types().get(name)
+    except ImportError as error:
+        raise MetadataUnsupported(f"data type {name}: library ml_dtypes unusable: {error}") from error
+
+
+def is_small(dtype: np.dtype[Any]) -> bool:
+    """Return True if ``dtype`` is one of those that `small_type` returns."""
+    # Without the library, which this does not import, there is no such type.
+    return dtype.isbuiltin == _OF_A_LIBRARY and dtype in _small_types().values()
+
+
 def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> DataType:
     """Return the type with the final v3's ``name``.
 
@@ -116,9 +138,12 @@ def from_name(name: object, configuration: Mapping[str, Any] | None = None) -> D
     if configuration is not None and not isinstance(configuration, Mapping):
         raise MetadataError(f"data type {_short(name)}: configuration must be an object, not {_short(configuration)}")
     name, config = _ALIASES.get(name, name), dict(configuration or {})
-    if name in _CORE or name in SMALL_TYPES:
+    if name in _CORE:
         _only(name, config, ())
-        return DataType(name, np.dtype(_CORE[name]) if name in _CORE else SMALL_TYPES[name])
+        return DataType(name, np.dtype(_CORE[name]))
+    if (small := small_type(name)) is not None:
+        _only(name, config, ())
+        return DataType(name, small)
     if name in _VARIABLE:
         _only(name, config, ())
         return DataType(name, np.dtype(object))
@@ -152,8 +177,8 @@ def from_numpy(dtype: np.dtype[Any]) -> DataType:
     little = little_endian(dtype)
     if little in _NAME_OF_CORE:
         return DataType(_NAME_OF_CORE[little], little)
-    if little in _NAME_OF_ML:
-        return DataType(_NAME_OF_ML[little], little)
+    if is_small(little):
+        return DataType(next(name for name, small in _small_types().items() if small == little), little)
     if little.hasobject or little.itemsize == 0 or little.subdtype is not None:
         raise MetadataUnsupported(f"elements of type {dtype} are not supported")
     _checked_itemsize(little.itemsize)
@@ -186,7 +211,7 @@ def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.names is not None:
         assert dtype.fields is not None
         return np.dtype([(name, _plain(dtype.fields[name][0])) for name in dtype.names])
-    return np.dtype(f"|V{dtype.itemsize}") if dtype in _NAME_OF_ML else dtype
+    return np.dtype(f"|V{dtype.itemsize}") if is_small(dtype) else dtype
 
 
 def _structured_from_numpy(dtype: np.dtype[Any]) -> DataType:

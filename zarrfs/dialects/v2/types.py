@@ -25,7 +25,16 @@ import numpy as np
 from zarrfs.dialects import documents
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model import fill_value as fills
-from zarrfs.model.data_type import MAX_FIELDS, MAX_ITEMSIZE, SMALL_TYPES, DataType, from_numpy, little_endian, require_plain
+from zarrfs.model.data_type import (
+    MAX_FIELDS,
+    MAX_ITEMSIZE,
+    DataType,
+    from_numpy,
+    is_small,
+    little_endian,
+    require_plain,
+    small_type,
+)
 
 Stored = np.dtype[Any]
 
@@ -42,8 +51,8 @@ def dtype_from_json(value: Any) -> Stored:
     """
     if isinstance(value, list):
         return _structured(value)
-    if isinstance(value, str) and value in SMALL_TYPES:
-        return SMALL_TYPES[value]
+    if isinstance(value, str) and (small := small_type(value)) is not None:
+        return small
     match = _SIMPLE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return _time(value)
@@ -108,7 +117,7 @@ def fill_from_json(stored: Stored, value: Any) -> bytes | None:
     if value is None:
         return None
     data_type = from_numpy(stored)
-    if stored in SMALL_TYPES.values():
+    if is_small(stored):
         if isinstance(value, str) and value not in _NAMES_OF_FLOATS:
             # tensorstore writes float4_e2m1fn this way.
             return fills.base64_from_json(data_type, value)
