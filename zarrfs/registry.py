@@ -9,12 +9,15 @@ the package, whose object is that of ``PLUGIN``. A new member therefore requires
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import logging
 import pkgutil
+import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +45,21 @@ def plugins(package: str) -> tuple[Any, ...]:
             continue
         found.extend(_as_tuple(getattr(module, "PLUGIN", ())))
     check = importlib.import_module(f"{package}.base").check_plugin
-    for entry_point in sorted(importlib.metadata.entry_points(group=package), key=lambda entry_point: entry_point.name):
+    for entry_point in sorted(_entry_points(tuple(sys.path)).select(group=package), key=lambda entry_point: entry_point.name):
         found.extend(_loaded(entry_point, check))
     return tuple(found)
 
 
-def _loaded(entry_point: importlib.metadata.EntryPoint, check: Callable[[Any], None]) -> tuple[Any, ...]:
+@cache
+def _entry_points(path: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of all distributions in ``path``, each of which has a file to read."""
+    from importlib.metadata import entry_points
+
+    # Before Python 3.12 it is another class with the same method.
+    return entry_points()  # type: ignore[return-value]
+
+
+def _loaded(entry_point: EntryPoint, check: Callable[[Any], None]) -> tuple[Any, ...]:
     """Return the objects of another distribution's entry point; none if it is unusable, whatever its import raises."""
     try:
         offered = _as_tuple(entry_point.load())

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
-from sdnotify import SystemdNotifier
 
 from zarrfs import threads
 from zarrfs.printable import printable
+
+if TYPE_CHECKING:
+    from sdnotify import SystemdNotifier
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ class NotifySocket:
     """The service manager at NOTIFY_SOCKET, connected at creation."""
 
     def __init__(self) -> None:
+        from sdnotify import SystemdNotifier
+
         self._order = trio.Lock()
         self._is_stopping = False
         self._failed = False
