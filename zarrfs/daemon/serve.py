@@ -85,7 +85,7 @@ async def serve(
         async with trio.open_nursery() as background:
             Tasks(background).keep(_log_dropped)
             tree = await _tree(config, store, background)
-            # Load codec libraries now, not at the first read.
+            # Unusable plug-ins are logged at the start, not at the first read.
             registry.plugins("zarrfs.codecs")
             collect_in_portions()
             ending = await _mounted(config, tree, background, ready, print_line, every, manager)
