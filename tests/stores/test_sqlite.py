@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -258,3 +259,14 @@ async def test_any_name_of_a_file(tmp_path: Path) -> None:
         folder.mkdir()
         async with opened(archives.sqlite(folder, {"k": name.encode("utf-8", "surrogateescape")})) as store:
             assert await store.get(Key("k")) == os.fsencode(name)
+
+
+def test_a_python_without_sqlite_says_so(tmp_path: Path) -> None:
+    path = made(tmp_path / "x", TABLE)
+    program = (
+        "import sys, trio\nsys.modules['sqlite3'] = None\nfrom zarrfs.stores.opening import open_store\n"
+        "from zarrfs.errors import StoreUnsupported\n"
+        "try:\n    trio.run(open_store, sys.argv[1])\nexcept StoreUnsupported as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    assert "this Python lacks SQLite" in done.stdout

@@ -13,12 +13,10 @@ The TOML file may also name ``store`` and ``mountpoint``, for mounts started by 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -342,6 +340,8 @@ def _from_mount_options(arguments: Iterable[str], unknown: Callable[[str], None]
 
 
 def _from_toml(path: str) -> dict[str, str]:
+    import tomllib
+
     try:
         with open(path, "rb") as file:
             document = tomllib.load(file)
@@ -402,5 +402,7 @@ def _text(value: Any) -> str:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean {close[0]}?" if close else "; `zarrfs mount --help` lists them"

@@ -21,12 +21,12 @@ concurrent write by another program changes the generation of every value.
 from __future__ import annotations
 
 import os
-import sqlite3
 import struct
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from zarrfs.buffers import Buffer
@@ -37,6 +37,9 @@ from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_o
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain, is_safe_path, look
 from zarrfs.stores.values import Generation, KeyStat
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _MAGIC = b"SQLite format 3\0"
 _JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
@@ -54,13 +57,6 @@ _HEAP_NBYTES = 48 << 20
 
 _TRIES = 8
 """Attempts to read a value while another program writes to the database."""
-
-_KINDS: dict[int, type[StoreError]] = {
-    sqlite3.SQLITE_BUSY: StoreTimeout,
-    sqlite3.SQLITE_LOCKED: StoreTimeout,
-    sqlite3.SQLITE_PERM: StoreAccessDenied,
-    sqlite3.SQLITE_AUTH: StoreAccessDenied,
-}
 
 # A cast reads the whole value. The length of a text comes from its handle (`SqliteArchive._size`).
 _NBYTES = "CASE typeof(v) WHEN 'blob' THEN length(v) ELSE length(CAST(v AS BLOB)) END"
@@ -97,6 +93,10 @@ class SqliteArchive(Archive):
         self.path = self._file.path
         if self._file.size < _HEADER.size or self._file.read(0, len(_MAGIC), path) != _MAGIC:
             raise StoreNotFound(f"{path} is not an SQLite database", key=path)
+        try:
+            import sqlite3
+        except ImportError as error:
+            raise StoreUnsupported(f"{path} is an SQLite database, and this Python lacks SQLite: {error}", key=path) from error
         self._inode = self._file.identity[:2]
         # SQLite looks for the other files beside the target of a symbolic link.
         self._real = os.path.realpath(self.path)
@@ -224,6 +224,8 @@ class SqliteArchive(Archive):
         return None
 
     def _part(self, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> Buffer:
+        import sqlite3
+
         if start == stop:
             # substr() would return NULL.
             return b""
@@ -288,6 +290,8 @@ class SqliteArchive(Archive):
             return True
 
     def _check_table(self) -> None:
+        import sqlite3
+
         with self._connection("") as connection:
             if connection.execute("PRAGMA encoding").fetchone() != (b"UTF-8",):
                 raise StoreUnsupported(f"{self.path} is an SQLite database whose text is not UTF-8", key=self.path)
@@ -310,6 +314,8 @@ class SqliteArchive(Archive):
     @contextmanager
     def _connection(self, name: bytes | str) -> Generator[sqlite3.Connection]:
         """Return a connection that no other thread uses. Errors of SQLite become a `StoreError` that names ``name``."""
+        import sqlite3
+
         key = name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
         try:
             connection, state = self._taken()
@@ -325,7 +331,7 @@ class SqliteArchive(Archive):
             self._give_back(connection, state)
         except sqlite3.Error as error:
             message = f"reading {key!r}: " if key else ""
-            raise _KINDS.get(_code(error), StoreError)(
+            raise _kinds().get(_code(error), StoreError)(
                 f"{message}the SQLite database {self.path}: {error}", key=key or self.path
             ) from error
         except MemoryError as error:
@@ -356,6 +362,8 @@ class SqliteArchive(Archive):
             self._idle.append((connection, state))
 
     def _connect(self) -> sqlite3.Connection:
+        import sqlite3
+
         connection = sqlite3.connect(
             f"file:{quote(os.fsencode(self._real))}?{self._options}",
             uri=True,
@@ -378,6 +386,18 @@ class SqliteArchive(Archive):
             connection.close()
             raise
         return connection
+
+
+@cache
+def _kinds() -> dict[int, type[StoreError]]:
+    import sqlite3
+
+    return {
+        sqlite3.SQLITE_BUSY: StoreTimeout,
+        sqlite3.SQLITE_LOCKED: StoreTimeout,
+        sqlite3.SQLITE_PERM: StoreAccessDenied,
+        sqlite3.SQLITE_AUTH: StoreAccessDenied,
+    }
 
 
 def _code(error: BaseException | None) -> int:
