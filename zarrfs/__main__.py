@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from types import TracebackType
 
@@ -13,6 +14,8 @@ def main() -> None:
     """Run the command line of this process, and exit."""
     # Before slow imports.
     interrupts.are_quiet()
+    # No linear algebra is done here: NumPy's library for it need not start a thread for each core.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from zarrfs.lifecycle.parent import Parent
 
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -6,7 +6,6 @@ Apart from the command line: a daemon started by another process has no argument
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 
 from zarrfs.command.exit_codes import cause, log_cause, outcome_of, print_line
@@ -23,8 +22,6 @@ def serve(config: MountConfig, parent: Parent | None = None) -> int:
 
     log_file.configure(config.log_level, config.log_file)
     ready: Callable[[], None] = parent.ready if parent is not None else lambda: None
-    # No linear algebra is done here: NumPy's library for it need not start a thread for each core.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from zarrfs.daemon import garbage
 
