@@ -49,6 +49,7 @@ HOUSE = """
 # Users of the store interface may also use the types of its parameters and results.
 STORE_INTERFACE = {
     "stores.anchor",
+    "stores.answers_now",
     "stores.capabilities",
     "stores.change",
     "stores.expecting",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from trio.testing import trio_test
@@ -10,7 +11,9 @@ from trio.testing import trio_test
 from tests.support.stores import contents, fill, names
 from zarrfs.errors import KeyUnusable, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.stores.base import Store, WouldWait
+from zarrfs.stores.answers_now import WouldWait
+from zarrfs.stores.base import Store
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.without_apart import WithoutApart
 
@@ -52,6 +55,17 @@ async def test_what_lies_elsewhere_is_read_at_once_where_it_is_at_hand() -> None
             except WouldWait:
                 found.append(WouldWait)
         assert found[0] == found[1]
+
+
+@trio_test
+async def test_nothing_that_lies_apart_is_listed_at_once(tmp_path: Path) -> None:
+    inner = FolderStore(str(tmp_path))
+    await fill(inner, VALUES)
+    store = WithoutApart(inner)
+    for prefix in ("", "d/", ".zarrfs/", ".zarrfs/1/", ".zarrfsx/"):
+        assert sorted(store.list_dir_now(Prefix(prefix))) == sorted([entry async for entry in store.list_dir(Prefix(prefix))])
+        assert store.prefix_mtime_ns_now(Prefix(prefix)) == await store.prefix_mtime_ns(Prefix(prefix))
+    await inner.aclose()
 
 
 REFUSED: dict[str, Callable[[Store], Awaitable[object]]] = {

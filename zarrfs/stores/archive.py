@@ -21,7 +21,8 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, NameInvalid, StoreNotFound, StoreReadOnly, UsageError
 from zarrfs.keys import WHOLE, ByteRange, Key, NodePath, Prefix
 from zarrfs.memory.spill import Buffers
-from zarrfs.stores.base import Store, StorePlugin, WouldWait
+from zarrfs.stores.answers_now import WouldWait
+from zarrfs.stores.base import Store, StorePlugin
 from zarrfs.stores.capabilities import Capabilities
 from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
 

@@ -28,19 +28,14 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, RangesOverlap, StoreAccessDenied, StoreReadOnly, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.answers_now import AnswersNow
 from zarrfs.stores.capabilities import Capabilities
 from zarrfs.stores.change import Change
 from zarrfs.stores.locks import LockTable
-from zarrfs.stores.values import MISSING, Answer, Denied, DirEntry, Expected, Generation, Got, KeyStat, answer
+from zarrfs.stores.values import MISSING, Answer, Denied, DirEntry, Expected, Generation, Got, KeyStat
 
 # Attempts to read a value that is replaced between each two requests.
 _TRIES = 8
-# Number of look-ups that take about 1 ms where none waits.
-_ANSWERS_NOW = 32
-
-
-class WouldWait(Exception):
-    """The operation cannot answer without waiting; the caller uses the form that waits."""
 
 
 class Held(abc.ABC):
@@ -57,7 +52,7 @@ class Held(abc.ABC):
         """Release the value."""
 
 
-class Store(abc.ABC):
+class Store(AnswersNow, abc.ABC):
     """A backend. ``url`` names it in messages, without secrets."""
 
     url: str = ""
@@ -116,23 +111,6 @@ class Store(abc.ABC):
                 return part, stat
         raise AssertionError("unreachable")
 
-    def get_partial_values_now(
-        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
-    ) -> list[Buffer | None]:
-        """Return `get_partial_values` if available without waiting (memory, page cache); else raise `WouldWait`, with no effect.
-
-        For callers to whom waiting costs more than the answer. A transformer has to forward this explicitly.
-        """
-        raise WouldWait
-
-    def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
-        """Return `get_with_stat` if available without waiting; else raise `WouldWait`."""
-        raise WouldWait
-
-    def stat_now(self, key: Key) -> KeyStat | None:
-        """Return `stat` if available without waiting; else raise `WouldWait`."""
-        raise WouldWait
-
     async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
         """Return parts of values, each with the `stat` of that very value, in the order requested and in one batch.
 
@@ -165,12 +143,6 @@ class Store(abc.ABC):
         except StoreAccessDenied as error:
             return Denied(error)
         return MISSING if found is None else Got(*found)
-
-    def get_many_now(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
-        """Return `get_many` if all answers are available without waiting; else raise `WouldWait`."""
-        if len(key_ranges) > _ANSWERS_NOW:
-            raise WouldWait
-        return [answer(self.get_with_stat_now, *each) for each in key_ranges]
 
     async def hold(self, key: Key) -> Held | None:
         """Return the value of ``key``, readable after it is replaced; None if absent or unsupported. The caller closes it."""

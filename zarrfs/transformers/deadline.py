@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -22,8 +22,9 @@ from zarrfs import fences
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreTimeout, ZarrfsError
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import Store, WouldWait
-from zarrfs.stores.values import Answer, Generation, KeyStat
+from zarrfs.stores.answers_now import WouldWait
+from zarrfs.stores.base import Store
+from zarrfs.stores.values import Answer, DirEntry, Generation, KeyStat
 from zarrfs.transformers.health import StoreHealth, Subject, Target
 from zarrfs.transformers.intercepting import InterceptingStore, Kind, Operation
 
@@ -102,6 +103,18 @@ class DeadlineStore(InterceptingStore):
             return self.stat_now(key)
         except WouldWait:
             return await super().stat(key)
+
+    async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
+        with suppress(WouldWait):
+            if entries := self.list_dir_now(prefix):
+                return entries[:most]
+        return await super().peek(prefix, most)
+
+    async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
+        try:
+            return self.prefix_mtime_ns_now(prefix)
+        except WouldWait:
+            return await super().prefix_mtime_ns(prefix)
 
     # --- empty operations send no request ----------------------------------------------------------------------------------
 

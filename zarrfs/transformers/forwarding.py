@@ -145,3 +145,9 @@ class TransparentStore(ForwardingStore):
 
     def stat_now(self, key: Key) -> KeyStat | None:
         return self.inner.stat_now(key)
+
+    def list_dir_now(self, prefix: Prefix) -> Sequence[DirEntry]:
+        return self.inner.list_dir_now(prefix)
+
+    def prefix_mtime_ns_now(self, prefix: Prefix) -> int | None:
+        return self.inner.prefix_mtime_ns_now(prefix)

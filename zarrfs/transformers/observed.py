@@ -20,7 +20,7 @@ from zarrfs.keys import APART, ByteRange, Key, Prefix
 from zarrfs.stores.base import Held, Store
 from zarrfs.stores.change import Change
 from zarrfs.stores.moving import is_moving
-from zarrfs.stores.values import Answer, Generation, Got, KeyStat
+from zarrfs.stores.values import Answer, DirEntry, Generation, Got, KeyStat
 from zarrfs.transformers.counters import StoreCounters
 from zarrfs.transformers.intercepting import InterceptingStore, Kind, Operation
 
@@ -146,6 +146,16 @@ class ObservedStore(InterceptingStore):
         stat = self.inner.stat_now(key)
         self.counters.stat += 1
         return stat
+
+    def list_dir_now(self, prefix: Prefix) -> Sequence[DirEntry]:
+        entries = self.inner.list_dir_now(prefix)
+        self.counters.list_dir += 1
+        return entries
+
+    def prefix_mtime_ns_now(self, prefix: Prefix) -> int | None:
+        mtime_ns = self.inner.prefix_mtime_ns_now(prefix)
+        self.counters.prefix_mtime_ns += 1
+        return mtime_ns
 
     def _changes(self, operation: Operation, result: Any) -> Iterator[Change]:
         """Return the changes of an operation that has succeeded."""

@@ -114,6 +114,15 @@ class WithoutApart(TransparentStore):
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         return None if _is_apart(prefix) else await super().prefix_mtime_ns(prefix)
 
+    def list_dir_now(self, prefix: Prefix) -> Sequence[DirEntry]:
+        if _is_apart(prefix):
+            return ()
+        found = super().list_dir_now(prefix)
+        return found if prefix else [entry for entry in found if entry[0] != _NAME]
+
+    def prefix_mtime_ns_now(self, prefix: Prefix) -> int | None:
+        return None if _is_apart(prefix) else super().prefix_mtime_ns_now(prefix)
+
     async def _without_apart(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         if not _is_apart(prefix):
             async for entry in super().list_dir(prefix):

@@ -17,7 +17,7 @@ from trio.testing import trio_test
 from tests.support.small_stores import write
 from tests.support.stores import contents
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import WouldWait
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.folder.file_systems import RemoteMounts
 from zarrfs.stores.folder.store import FolderStore
 
@@ -81,6 +81,23 @@ def test_system_calls_of_a_lookup_and_a_read_at_any_depth(folder: Path, tmp_path
         "stat a/b/missing": 1,
         "read a/b/missing": 1,
     }
+
+
+@trio_test
+async def test_a_folder_of_few_names_is_listed_at_once(folder: Path) -> None:
+    store = FolderStore(str(folder))
+    for prefix in ("", "a/", "a/b/c/", "missing/", "k/below/"):
+        now = store.list_dir_now(Prefix(prefix))
+        assert list(now) == [entry async for entry in store.list_dir(Prefix(prefix))]
+        assert store.prefix_mtime_ns_now(Prefix(prefix)) == await store.prefix_mtime_ns(Prefix(prefix))
+    for number in range(257):
+        (folder / f"a/b/{number}").touch()
+    with pytest.raises(WouldWait):
+        store.list_dir_now(Prefix("a/b/"))
+    assert len([entry async for entry in store.list_dir(Prefix("a/b/"))]) == 258
+    with mounted("proc", folder / "a/m"), pytest.raises(WouldWait):
+        store.list_dir_now(Prefix("a/m/"))
+    await store.aclose()
 
 
 @trio_test

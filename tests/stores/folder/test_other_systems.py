@@ -22,7 +22,7 @@ from tests.support.small_stores import write
 from tests.support.stores import contents
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreError, StoreNotFound
 from zarrfs.keys import ByteRange, Key, Prefix
-from zarrfs.stores.base import WouldWait
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.folder import inline, lock, rights, tree
 from zarrfs.stores.folder.rights import Entry
 from zarrfs.stores.folder.store import FolderStore

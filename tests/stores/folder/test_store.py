@@ -35,9 +35,10 @@ from zarrfs.errors import (
 )
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores import os_errors
-from zarrfs.stores.base import WouldWait
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.folder import calls, lock
 from zarrfs.stores.folder import store as folder
+from zarrfs.stores.folder.plugin import PLUGIN
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.opening import open_store
 from zarrfs.stores.values import ABSENT
@@ -356,7 +357,7 @@ async def test_small_cached_values_are_read_without_a_thread(path: Path, monkeyp
         assert await store.stat(Key("d/large"))
         assert await store.get(Key("d/missing")) is None
         assert len(await names(store, "d/")) == 2
-        assert hops in ([], ["portion"])
+        assert hops == []
         hops.clear()
         await store.get(Key("d/large"))
         assert len(hops) == 1
@@ -564,7 +565,7 @@ def test_every_error_names_the_key_and_the_reason(number: int) -> None:
 _TRACED = """
 import sys, trio
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import WouldWait
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.folder.store import FolderStore
 
 async def main():
@@ -622,7 +623,7 @@ def test_only_sync_syncs_and_it_syncs_all_that_is_needed(path: Path, tmp_path: P
 _INCREMENTS = """
 import sys, trio
 from zarrfs.keys import Key
-from zarrfs.stores.base import WouldWait
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.folder.store import FolderStore
 
 async def main():
@@ -763,7 +764,7 @@ def test_a_path_that_cannot_be_opened(path: Path) -> None:
     for missing in ("missing", "file/below"):
         (path / "file").touch()
         with pytest.raises(StoreNotFound, match=missing):
-            trio.run(folder.PLUGIN.open, str(path / missing), False)
+            trio.run(PLUGIN.open, str(path / missing), False)
 
 
 @trio_test

@@ -20,7 +20,7 @@ import trio
 
 from zarrfs import threads
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.base import WouldWait
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.change import Change
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.names import Parts, generation_of

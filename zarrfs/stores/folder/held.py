@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch
-from zarrfs.stores.base import Held, WouldWait
+from zarrfs.stores.answers_now import WouldWait
+from zarrfs.stores.base import Held
 from zarrfs.stores.folder.calls import pread
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.names import Parts, generation_of, path_of

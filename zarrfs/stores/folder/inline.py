@@ -17,7 +17,7 @@ import os
 import stat as st
 
 from zarrfs.buffers import Buffer
-from zarrfs.stores.base import WouldWait
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.folder.names import Parts, generation_of
 from zarrfs.stores.folder.one_file_system import open_within
 from zarrfs.stores.folder.presupposed import held_on_the_way

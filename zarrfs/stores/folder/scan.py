@@ -27,6 +27,8 @@ class Scan:
         self._sweeps = sweeps
         self._leave_out = leave_out
         self._remote = remote
+        self.is_over = False
+        """True once `portion` has returned the last entries."""
         try:
             self._entries = os.scandir(folder)
         except BaseException:
@@ -36,6 +38,7 @@ class Scan:
     def portion(self, most: int | None) -> list[DirEntry] | None:
         """Return the entries among the next ``most`` names (None: of all); None at the end."""
         entries = list(islice(self._entries, most))
+        self.is_over = most is None or len(entries) < most
         if not entries:
             return None
         found: list[DirEntry] = []

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -25,11 +24,12 @@ from typing import TypeVar
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
-from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable, StoreAccessDenied, StoreNotFound
+from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.anchor import Anchor
-from zarrfs.stores.base import Held, Store, StorePlugin, WouldWait
+from zarrfs.stores.answers_now import WouldWait
+from zarrfs.stores.base import Held, Store
 from zarrfs.stores.capabilities import Capabilities
 from zarrfs.stores.change import Change
 from zarrfs.stores.folder.anchors import Anchors
@@ -266,9 +266,22 @@ class FolderStore(Store):
                 while portion is not None:
                     for entry in portion:
                         yield entry
-                    portion = await threads.io(scan.portion, _PORTION)
+                    portion = None if scan.is_over else await threads.io(scan.portion, _PORTION)
             finally:
                 scan.close()
+
+    def list_dir_now(self, prefix: Prefix) -> Sequence[DirEntry]:
+        with translated("listing", prefix):
+            scan = self._inline.scan(parts) if (parts := _parts_if_usable(prefix)) is not None else None
+            if scan is None:
+                return ()
+            try:
+                found = scan.portion(_FIRST_PORTION) or ()
+            finally:
+                scan.close()
+            if not scan.is_over:
+                raise WouldWait
+            return found
 
     async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
         parts = _parts_if_usable(prefix)
@@ -290,16 +303,19 @@ class FolderStore(Store):
         return await self.prefix_mtime_ns(prefix) is not None
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
-        parts = _parts_if_usable(prefix)
-        if parts is None:
-            return None
-        with translated("looking up", prefix):
-            try:
-                return self._inline.folder_mtime_ns(parts)
-            except WouldWait:
+        try:
+            return self.prefix_mtime_ns_now(prefix)
+        except WouldWait:
+            parts = parts_of(prefix)
+            with translated("looking up", prefix):
                 if parts in self._tree.mounts.now():
                     return await self._mountpoints.ask(parts, self._tree.folder_mtime_ns, self._inline.folder_mtime_ns(parts[:-1]))
                 return await self._wait([prefix], self._tree.folder_mtime_ns, parts)
+
+    def prefix_mtime_ns_now(self, prefix: Prefix) -> int | None:
+        parts = _parts_if_usable(prefix)
+        with translated("looking up", prefix):
+            return None if parts is None else self._inline.folder_mtime_ns(parts)
 
     def anchor(self, prefix: Prefix, *, spare: bool = False) -> Anchor | None:
         parts = _parts_if_usable(prefix)
@@ -432,19 +448,3 @@ def _parts_if_usable(target: Key | Prefix) -> Parts | None:
         return parts_of(target)
     except KeyUnusable:
         return None
-
-
-async def _open(path: str, read_only: bool) -> Store:
-    try:
-        return await threads.io(lambda: FolderStore(path, read_only=read_only), abandon_on_cancel=True)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise StoreNotFound(f"there is no folder {path}", key=path) from error
-    except PermissionError as error:
-        raise StoreAccessDenied(f"the folder {path} may not be read", key=path) from error
-
-
-def _example(below: str) -> str:
-    return tempfile.mkdtemp(prefix="folder-", dir=below)
-
-
-PLUGIN = StorePlugin("folder", ("file",), _open, claims=os.path.isdir, priority=1000, example=_example, suffixes=("zarr", "n5"))
