@@ -19,6 +19,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, LayoutChanged, NodeMoving, StaleEntry, StoreReadOnly, ZarrfsError
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.values import Generation, KeyStat
 
 T = TypeVar("T")
@@ -62,6 +63,12 @@ class BoundChunks(ChunkStore):
             yield chunk
         if not self.node.has_stayed(moves):
             raise StaleEntry(f"{self.node.path}: moved while its chunks were listed", key=self.node.path)
+
+    def list_now(self) -> Sequence[StoredChunk]:
+        self.node.check()
+        if not self.node.is_stable:
+            raise WouldWait
+        return self._chunks.list_now()
 
     async def wait_stable(self) -> None:
         await self.node.wait_stable()

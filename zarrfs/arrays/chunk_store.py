@@ -20,6 +20,7 @@ from zarrfs.errors import ChunkError, GenerationMismatch, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
 from zarrfs.stores.expecting import check, set_over
 from zarrfs.stores.values import ABSENT, Generation, KeyStat
@@ -31,6 +32,8 @@ StoredChunk = tuple[Coords, int, int | None]
 # taken.
 _TRIES = 64
 _TRIES_UNLOCKED = 3
+# Folders listed in about 1 ms where none waits.
+_FOLDERS_NOW = 16
 
 
 _stamps = itertools.count(1)
@@ -150,6 +153,10 @@ class ChunkStore(abc.ABC):
 
         ``under``: only chunks whose coordinates begin with these; nothing else is listed or read beyond what these need.
         """
+
+    def list_now(self) -> Sequence[StoredChunk]:
+        """Return `list`, if available without waiting and few; else raise `WouldWait`."""
+        raise WouldWait
 
     @abc.abstractmethod
     def keys(self, coords: Coords) -> tuple[Key, ...]:
@@ -337,14 +344,38 @@ class StoredChunks(ChunkStore):
             if stat is not None:
                 yield (), stat.size, stat.mtime_ns
             return
-        # Keys with a separator of "/" are in nested prefixes.
-        nested = self._encoding.separator == "/"
-        depth = (len(self._grid_shape) if nested else 1) + self._encoding.prefix.count("/")
+        nested, depth = self._nesting
         folders = under[: len(self._grid_shape) - 1] if nested and not self._encoding.backwards else ()
         inside = "".join([self._encoding.prefix, *(f"{index}/" for index in folders)]) if folders else ""
         async for chunk in self._below(Prefix(self._node.chunk_prefix + inside), inside, depth - inside.count("/")):
             if chunk[0][: len(under)] == under and (outside or in_grid(chunk[0], self._grid_shape)):
                 yield chunk
+
+    def list_now(self) -> Sequence[StoredChunk]:
+        if not self._grid_shape and not self._encoding.scalar:
+            stat = self._store.stat_now(self.key(()))
+            return [((), stat.size, stat.mtime_ns)] if stat is not None else []
+        found: list[StoredChunk] = []
+        pending = [(self._node.chunk_prefix, "", self._nesting[1])]
+        folders = 0
+        while pending:
+            prefix, relative, depth = pending.pop()
+            if (folders := folders + 1) > _FOLDERS_NOW:
+                raise WouldWait
+            for name, is_prefix, size, mtime_ns in self._store.list_dir_now(prefix):
+                if not is_prefix:
+                    coords = self._encoding.decode(relative + name, len(self._grid_shape))
+                    if coords is not None and in_grid(coords, self._grid_shape):
+                        found.append((coords, size, mtime_ns))
+                elif depth > 1 and self._encoding.may_begin(relative + name):
+                    pending.append((prefix.child(name), f"{relative}{name}/", depth - 1))
+        return found
+
+    @property
+    def _nesting(self) -> tuple[bool, int]:
+        """True if keys with a separator of "/" are in nested prefixes; the number of their names."""
+        nested = self._encoding.separator == "/"
+        return nested, (len(self._grid_shape) if nested else 1) + self._encoding.prefix.count("/")
 
     async def _put(self, key: Key, value: Buffer | None, expected: Generation | None) -> Generation | None:
         """Set or erase a key; only over the ``expected`` generation, if one is given."""

@@ -108,6 +108,11 @@ class LiveNode:
         """True if a task is moving or ending it, or waits to."""
         return bool(self._changers)
 
+    @property
+    def is_stable(self) -> bool:
+        """True if `wait_stable` would return at once."""
+        return not self.fences and (not self._changers or self._is_held_here())
+
     def has_stayed(self, moves: int) -> bool:
         """Return True if requests sent since `wait_stable` returned ``moves`` went to its path."""
         return self.moves == moves and not self.fences and (not self._changers or self._is_held_here())

@@ -6,6 +6,7 @@ Nothing iterates over a grid, which may have more chunks than can be counted: on
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from zarrfs.arrays.shard_survey import ShardSurvey
 from zarrfs.errors import StoreUnsupported
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords, in_grid
+from zarrfs.stores.answers_now import WouldWait
 
 OnProgress = Callable[[str, int, int | None], None]
 """Called with the kind of things processed, the number so far, and the total, if known."""
@@ -48,6 +50,9 @@ async def amounts_of(array: Array, on_progress: OnProgress, *, indexes: bool) ->
 
 async def _of_chunks(array: Array, on_progress: OnProgress) -> Amounts:
     stored = stored_nbytes = 0
+    with suppress(WouldWait):
+        few = array.chunks.list_now()
+        return Amounts(len(few), sum(nbytes for _, nbytes, _ in few))
     async for _, nbytes, _ in array.chunks.list():
         stored, stored_nbytes = stored + 1, stored_nbytes + nbytes
         if stored % _PROGRESS_EVERY == 0:

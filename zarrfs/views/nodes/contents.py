@@ -6,13 +6,15 @@ Temporary files are handled elsewhere.
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, suppress
 
 from zarrfs.errors import ContentInvalid, NameInvalid, NotPermitted
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import StagedFile
@@ -26,6 +28,9 @@ from zarrfs.views.nodes.view_format import ViewFormat
 
 Folder = Callable[[NodePath], Directory]
 """Returns the folder at a path."""
+
+_Stored = tuple[str, Coords | None, int, int | None]
+"""Name of a stored chunk, its coordinates (None for a folder of chunks), stored bytes, and time."""
 
 
 class FolderContents(abc.ABC):
@@ -66,6 +71,10 @@ class GroupContents(GroupChildren, FolderContents):
 
     async def documents(self) -> Sequence[Child]:
         return await document_children(self._view_format, self.node)
+
+    async def documents_beside(self, name: str) -> Sequence[Child]:
+        # Documents need not be rendered for other names: one that gives way to a document begins with its name.
+        return await self.documents() if name.startswith(self._view_format.documents) else ()
 
     async def lookup(self, name: str) -> VfsNode:
         if name == self._view_format.copy_document and name not in self._view_format.documents and await self._copy() is not None:
@@ -176,14 +185,16 @@ class ArrayContents(FolderContents):
         # Another task may have begun to write it meanwhile.
         return file, file.shown(snapshot.attributes) if self._context.staging.get(content.ident) is None else None
 
-    async def entries(self) -> AsyncIterator[Entry]:
+    def entries(self) -> AsyncIterator[Entry]:
         missing = MissingChunks.of(self._open_array.array) if self._lists_missing else None
+        return self._entries(None) if missing is None else self._with_missing(missing)
+
+    async def _with_missing(self, missing: MissingChunks) -> AsyncIterator[Entry]:
         async for entry in self._entries(missing):
             yield entry
-        if missing is not None:
-            async for name, nbytes, allocated in missing.files(self._keys):
-                entry = name, False, nbytes, None, self._writable
-                yield entry if allocated is None else (*entry, allocated)
+        async for name, nbytes, allocated in missing.files(self._keys):
+            entry = name, False, nbytes, None, self._writable
+            yield entry if allocated is None else (*entry, allocated)
 
     def left(self) -> AsyncIterator[Entry]:
         return self._entries(None)
@@ -205,17 +216,18 @@ class ArrayContents(FolderContents):
             else None
         )
         if only not in folders:
-            async for name, coords, nbytes, mtime_ns in self._stored():
-                if coords is None:
-                    folders.add(name)
-                    if name == only:
-                        break
-                    continue
-                if missing is not None:
-                    missing.remove(coords)
-                size = await self._view_format.chunk_size(self._open_array, coords, nbytes)
-                staged.pop(name, None)
-                yield name, False, size, mtime_ns, self._writable
+            async with aclosing(self._stored()) as found:
+                async for name, coords, nbytes, mtime_ns in found:
+                    if coords is None:
+                        folders.add(name)
+                        if name == only:
+                            break
+                        continue
+                    if missing is not None:
+                        missing.remove(coords)
+                    size = await self._view_format.chunk_size(self._open_array, coords, nbytes)
+                    staged.pop(name, None)
+                    yield name, False, size, mtime_ns, self._writable
         for name, one in staged.items():
             if missing is not None and (coords := self._keys.decode(self.inside + name, self._node.metadata.ndim)) is not None:
                 missing.remove(coords)
@@ -266,7 +278,7 @@ class ArrayContents(FolderContents):
                 return True
         return False
 
-    async def _stored(self) -> AsyncIterator[tuple[str, Coords | None, int, int | None]]:
+    async def _stored(self) -> AsyncGenerator[_Stored]:
         """Yield names of stored chunks, with coordinates, stored bytes and times.
 
         Folders have None as coordinates, and may repeat.
@@ -285,9 +297,17 @@ class ArrayContents(FolderContents):
                 if coords is not None and array.has(coords):
                     yield name, coords, nbytes, mtime_ns
             return
+        if not self.inside:
+            with suppress(WouldWait):
+                for chunk in array.chunks.list_now():
+                    yield self._named(*chunk)
+                return
         async for coords, nbytes, mtime_ns in array.chunks.list(under=self._indices(self.inside)):
-            name, slash, _ = self._keys.encode(coords)[len(self.inside) :].partition("/")
-            yield name, None if slash else coords, nbytes, mtime_ns
+            yield self._named(coords, nbytes, mtime_ns)
+
+    def _named(self, coords: Coords, nbytes: int, mtime_ns: int | None) -> _Stored:
+        name, slash, _ = self._keys.encode(coords)[len(self.inside) :].partition("/")
+        return name, None if slash else coords, nbytes, mtime_ns
 
     def _indices(self, inside: str) -> Coords:
         """Return the first indices of the chunks whose keys begin with ``inside``, a folder with some of them."""
