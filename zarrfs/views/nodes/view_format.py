@@ -23,6 +23,7 @@ from zarrfs.vfs.content import WholeContent
 from zarrfs.views.base import ViewContext
 from zarrfs.views.nodes.mount_only import MountOnly
 from zarrfs.views.nodes.shown_copies import DocumentsForm, ShownCopies, TimedDocument
+from zarrfs.views.nodes.shown_forms import ShownForms
 
 
 class NodeContent(WholeContent):
@@ -63,6 +64,7 @@ class ViewFormat(DocumentsForm):
         self.state = MountOnly(self.view)
         self.copies = ShownCopies(self)
         self._root_has_nodes = False
+        self._forms = ShownForms()
 
     def ident(self, path: NodePath, name: str) -> str:
         return self.state.ident(path, name)
@@ -147,8 +149,11 @@ class ViewFormat(DocumentsForm):
 
     def reason_against(self, node: ArrayNode) -> str | None:
         """Return the reason why the view cannot show an array; None if it can."""
+        if self._forms.knows(form := self._forms.form(node)):
+            return None
         try:
             self.render(without_large_attributes(node))
+            self._forms.add(form)
         except Exception as error:  # noqa: BLE001 - an array that a view fails on is one that it cannot show
             return reason_of(node.path, error)
         return None
