@@ -25,6 +25,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from zarrfs.dialects.indented import dumps_indented
 from zarrfs.dialects.json_text import JsonText, Overflowing, text_of
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.model.unparsed import Unparsed
@@ -77,7 +78,10 @@ def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False
         return _PLACEHOLDER
 
     separators = (",", ":") if compact else (",", ": ") if indent is not None else None
-    text = json.dumps(value, indent=indent, sort_keys=sort_keys, separators=separators, default=placeholder).encode("ascii")
+    if indent is not None and not compact:
+        text = dumps_indented(value, indent, sort_keys=sort_keys, default=placeholder).encode("ascii")
+    else:
+        text = json.dumps(value, indent=indent, sort_keys=sort_keys, separators=separators, default=placeholder).encode("ascii")
     if b"Infinity" in text:
         # Numbers beyond the range of a float may be among them, and keep their text.
         kept.clear()

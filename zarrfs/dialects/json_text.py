@@ -95,8 +95,11 @@ class JsonText:
         # Values parsed for an earlier reader do not count for this one.
         self._parsed = self._parsed_length = self._loose_values = self._loose_length = 0
         at = self.skip(0)
-        value = self.load(at, loose)
-        end = self._extent(at)
+        if self.is_small:
+            value, end = _DECODER.raw_decode(self.text, at)
+        else:
+            value = self.load(at, loose)
+            end = self._extent(at)
         if self.skip(end) != len(self.text):
             raise json.JSONDecodeError("Extra data", self.text, self.skip(end))
         return value

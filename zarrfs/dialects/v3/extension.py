@@ -18,6 +18,8 @@ from typing import Any
 from zarrfs.dialects import documents
 from zarrfs.errors import MetadataError, MetadataUnsupported
 
+_MEMBERS = frozenset({"name", "configuration", "must_understand"})
+
 
 @dataclass(frozen=True, slots=True)
 class Extension:
@@ -35,7 +37,8 @@ def extension(value: Any, label: str) -> Extension:
     if not isinstance(value, dict):
         raise MetadataError(f"{label} must be an object with a name, or a name, not {documents.shortened(value)}")
     name = documents.string(value.get("name"), f"name in {label}")
-    check_members(value, ("name", "configuration", "must_understand"), f"{label} {documents.shortened(name)}")
+    if not value.keys() <= _MEMBERS:
+        check_members(value, _MEMBERS, f"{label} {documents.shortened(name)}")
     configuration = value.get("configuration")
     must_understand = value.get("must_understand", True)
     if not isinstance(must_understand, bool):
