@@ -242,3 +242,20 @@ def test_shapes_of_chunks_are_not_remembered_for_ever() -> None:
         assert chain.check((extent,)) == 4 * extent
     assert chain.check((2**62, 2**62)) == 2**126
     assert sys.getsizeof(chain._sizes_of) < 20_000
+
+
+def test_arrays_with_one_chain_share_it() -> None:
+    specs = [CodecSpec("bytes", {"endian": "little"}), CodecSpec("zstd", {"level": 1, "checksum": False})]
+    chain = CodecChain.build(specs, from_name("int32"), b"1234")
+    assert (
+        CodecChain.build([CodecSpec(each.name, dict(each.configuration)) for each in specs], from_name("int32"), b"1234") is chain
+    )
+    others = [
+        CodecChain.build(specs, from_name("int32")),
+        CodecChain.build(specs, from_name("float32"), b"1234"),
+        CodecChain.build(specs[:1], from_name("int32"), b"1234"),
+        CodecChain.build([specs[0], CodecSpec("zstd", {"level": 2, "checksum": False})], from_name("int32"), b"1234"),
+    ]
+    assert len({id(each) for each in (chain, *others)}) == 5
+    for extent in range(200):
+        assert chain.check((extent,)) == 4 * extent

@@ -48,6 +48,9 @@ PLAIN_OBJECTS = {
 """Default array -> bytes codecs for elements of variable size, by the name of their type."""
 # Number of chunk shapes with cached sizes. Regular grids have one shape, others a few.
 _REMEMBERED_SHAPES = 64
+# Arrays of one store have few different chains, and share them. Longer descriptions than this are not kept.
+_REMEMBERED_CHAINS = 256
+_SHORT = 2048
 # Elements created as objects between two checks for cancellation.
 _BETWEEN_LOOKS = 4096
 
@@ -63,6 +66,25 @@ class _Sizes:
     specs: tuple[ChunkSpec, ...]
     limits: tuple[int, ...]
     exact: bool
+
+
+_chains: list[tuple[object, dict[str, CodecChain]]] = []
+
+
+def _chains_of(codecs: object) -> dict[str, CodecChain]:
+    """Return the last chains built of these known ``codecs``, by `_key`."""
+    for known, chains in _chains:
+        if known is codecs:
+            return chains
+    _chains[:] = [(codecs, {})]
+    return _chains[0][1]
+
+
+def _key(specs: Sequence[CodecSpec], data_type: DataType, fill: bytes | None) -> str:
+    """Return a description of a chain that no other chain has."""
+    dtype = data_type.dtype
+    codecs = [(spec.name, spec.configuration) for spec in specs]
+    return repr((codecs, data_type.name, data_type.configuration, dtype.str if dtype.names is None else dtype.descr, fill))
 
 
 class CodecChain:
@@ -95,6 +117,10 @@ class CodecChain:
         ``fill``: one element, for parts absent from an encoded chunk (`ArrayBytesCodec.cuts`); None for zeros. Raises `MetadataError` for
         an invalid chain, `MetadataUnsupported` for unknown codecs. `check` covers properties that depend on the shape of chunks.
         """
+        key = _key(specs, data_type, fill)
+        chains = _chains_of(lookup.codecs())
+        if (known := chains.get(key)) is not None:
+            return known
         dtype = data_type.dtype
         complete: list[CodecSpec] = []
         array_codecs: list[ArrayArrayCodec] = []
@@ -123,7 +149,12 @@ class CodecChain:
                     raise MetadataError(f"codec {spec.name!r} works on bytes and cannot precede the array -> bytes codec")
             complete.append(spec)
         assert serializer is not None
-        return cls(data_type, tuple(complete), tuple(array_codecs), serializer, tuple(bytes_codecs), fill)
+        chain = cls(data_type, tuple(complete), tuple(array_codecs), serializer, tuple(bytes_codecs), fill)
+        if len(key) <= _SHORT:
+            if len(chains) >= _REMEMBERED_CHAINS:
+                chains.clear()
+            chains[key] = chain
+        return chain
 
     def v3_specs(self) -> tuple[CodecSpec, ...]:
         """Return the chain in the form of the final v3, for the same stored bytes. Raises `NotRepresentable` if it has none."""
@@ -351,8 +382,9 @@ class CodecChain:
             for step in self._bytes_codecs:
                 limits.append(step.encoded_limit(limits[-1]))
             sizes = _Sizes(tuple(specs), tuple(limits), nbytes is not None)
-            if len(self._sizes_of) < _REMEMBERED_SHAPES:
-                self._sizes_of[shape] = sizes
+            if len(self._sizes_of) >= _REMEMBERED_SHAPES:
+                self._sizes_of.clear()
+            self._sizes_of[shape] = sizes
         return sizes
 
 
