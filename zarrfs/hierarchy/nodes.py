@@ -29,6 +29,7 @@ from zarrfs.errors import MetadataError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.empty_groups import EmptyGroups
 from zarrfs.hierarchy.forgotten import Forgotten
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes, Source, without_large_attributes
+from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.live_array import DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.live_nodes import LiveNodes
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges, count
@@ -96,8 +97,7 @@ class Hierarchy:
             await self.live.wait_stable(path)
             changes = self.live.changes
             known = await self._lookup(path)
-            open_array = known.open_array
-            if open_array is not None and open_array.live.path != path:
+            if (open_array := known.open_array) is not None and open_array.live.path != path:
                 known.open_array = None  # It has left; this may be another.
                 self._expire(path)
             elif changes == self.live.changes and not self.live.is_changing(path):
@@ -136,14 +136,13 @@ class Hierarchy:
     async def others_at(self, path: NodePath) -> list[str]:
         """Return the dialects of what else lies at ``path``: documents of other nodes, or the root of another hierarchy."""
         node = await self.node(path)
-        found = await self.stored.describing(path, await self._roots.layouts_at(path))
-        found += await self._roots.hidden_at(path)
+        others = [each for each in await self._roots.layouts_at(path) if node is None or each.dialect.name != node.dialect]
+        found = await self.stored.describing(path, others) + await self._roots.hidden_at(path)
         return [name for name in dict.fromkeys(found) if node is None or name != node.dialect]
 
     def folder_of(self, path: NodePath) -> Prefix:
         """Return the prefix that is the folder of a node that was looked up: of an array's chunks, or of a group's members."""
-        known = self._known.get(path)
-        node = known.node if known is not None else None
+        node = known.node if (known := self._known.get(path)) is not None else None
         if isinstance(node, ArrayNode):
             return node.chunk_prefix
         layout = self._roots.layout_of(node) if node is not None else None
@@ -190,11 +189,12 @@ class Hierarchy:
             known.folder_ns, known.folder_epoch = await self._store.prefix_mtime_ns(self.folder_of(path)), epoch
         return max(known.documents_ns or 0, known.chunks_ns or 0, known.folder_ns or 0) or None
 
-    async def children(self, path: NodePath) -> AsyncGenerator[tuple[str, Node]]:
-        """Yield names and nodes directly below the group at ``path``, sorted by name, as they are read; without large attributes.
+    async def children(self, path: NodePath, times: ListedTimes | None = None) -> AsyncGenerator[tuple[str, Node]]:
+        """Yield names and nodes directly below a group, by name, as they are read; bad ones are `UnsupportedNode`, attributes not large.
 
-        A bad child is an `UnsupportedNode` among the others."""
+        ``times``: receives those of their folders."""
         unanswered: list[StoreTimeout] = []
+        (times or ListedTimes()).begin(self.ttl, lambda: self._epoch)
 
         async def look(name: str) -> Node | None:
             try:
@@ -207,14 +207,14 @@ class Hierarchy:
                 raise unanswered[0]
             return without_large_attributes(node) if node is not None else None
 
-        found: AsyncGenerator[tuple[str, Node]] = each_found(await in_order(await self.child_names(path)), look, _WIDTH)
+        found: AsyncGenerator[tuple[str, Node]] = each_found(await in_order(await self.child_names(path, times)), look, _WIDTH)
         async with aclosing(found):
             async for each in found:
                 yield each
 
-    async def child_names(self, path: NodePath) -> set[str]:
-        """Return the names of possible nodes directly below ``path``."""
-        return self.empty_groups.names_in(path) | await self.stored.child_names(path, await self.layouts(path))
+    async def child_names(self, path: NodePath, times: ListedTimes | None = None) -> set[str]:
+        """Return the names of possible nodes directly below ``path``. ``times``: receives those of their folders."""
+        return self.empty_groups.names_in(path) | await self.stored.child_names(path, await self.layouts(path), times)
 
     def changed(self, key_or_prefix: str, *, is_prefix: bool) -> NodeChanges:
         """Invalidate what a set or erase at a key or prefix concerns; return the nodes concerned."""

@@ -56,6 +56,9 @@ class Probe:
     async def by_layout(self) -> AsyncIterator[tuple[Layout, dict[Key, Document]]]:
         """Yield each layout with its documents. Raises `StoreAccessDenied` at the first with an unreadable document."""
         last = next((n for n, layout in enumerate(self._layouts) if layout.dialect.name == self._expected), 0)
+        if self._expected is None and self.path != ROOT:
+            # Nothing is expected: the names tell more than the documents of any layout.
+            await self._ask(await self._open_questions(self._layouts))
         await self._ask([*(key for each in self._layouts[:last] for key in _deciding(each, self.path)), *self._all(last)])
         for n, layout in enumerate(self._layouts):
             if n == last + 1:

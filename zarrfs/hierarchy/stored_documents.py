@@ -12,11 +12,13 @@ from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
 from zarrfs.dialects.json_text import LargeDocument as Large
 from zarrfs.errors import StoreAccessDenied
+from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.probe import Document, GetDocuments, Probe
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, Node
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import Denied, Got
+from zarrfs.stores.values import Denied, DirEntry, Got
 
 # Weight of a name in `threads.cpu`: a dialect processes a thousand of them within a millisecond.
 _NAME_NBYTES = 16
@@ -83,8 +85,8 @@ class StoredDocuments:
                 found.append(layout.dialect.name)
         return found
 
-    async def child_names(self, path: NodePath, layouts: Iterable[Layout]) -> set[str]:
-        """Return the names of possible children of the group at ``path``."""
+    async def child_names(self, path: NodePath, layouts: Iterable[Layout], times: ListedTimes | None = None) -> set[str]:
+        """Return the names of possible children of the group at ``path``. ``times``: receives those of their folders."""
         names: set[str] = set()
         listed: dict[Prefix, tuple[list[str], list[str]]] = {}
         for layout in layouts:
@@ -94,20 +96,30 @@ class StoredDocuments:
             if not self._store.capabilities.list:
                 continue
             for prefix in layout.listing_prefixes(path):
-                keys, prefixes = await self._listed(prefix, listed)
+                keys, prefixes = await self._listed(prefix, listed, times)
                 names |= await threads.cpu(_NAME_NBYTES * (len(keys) + len(prefixes)), layout.child_names, path, keys, prefixes)
             if copied and not layout.per_node:
                 # Arrays of the copy that have chunks, which lie elsewhere (see `copy_counts`).
                 names |= copied.intersection((await self._listed(layout.chunk_prefix(path), listed))[1])
         return names
 
-    async def _listed(self, prefix: Prefix, listed: dict[Prefix, tuple[list[str], list[str]]]) -> tuple[list[str], list[str]]:
-        """Return the names of keys and of prefixes directly below ``prefix``, listed once."""
+    async def _listed(
+        self, prefix: Prefix, listed: dict[Prefix, tuple[list[str], list[str]]], times: ListedTimes | None = None
+    ) -> tuple[list[str], list[str]]:
+        """Return the names of keys and of prefixes directly below ``prefix``, listed once. ``times``: receives those of prefixes."""
         if prefix not in listed:
             keys, prefixes = listed[prefix] = [], []
-            async for name, is_prefix, _, _ in self._store.list_dir(prefix):
+            for name, is_prefix, _, mtime_ns in await self._entries(prefix):
                 (prefixes if is_prefix else keys).append(name)
+                if is_prefix and times is not None:
+                    times.add(self._store, prefix.child(name), mtime_ns)
         return listed[prefix]
+
+    async def _entries(self, prefix: Prefix) -> Sequence[DirEntry]:
+        try:
+            return self._store.list_dir_now(prefix)
+        except WouldWait:
+            return [entry async for entry in self._store.list_dir(prefix)]
 
     async def copy_counts(self, path: NodePath, layout: Layout) -> bool:
         """Return True if the consolidated copy of ``layout`` describes the node at ``path``, which has no documents of its own.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.errors import NameInvalid, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -89,9 +90,11 @@ class ViewContext:
         """Return True if anything can be written to ``node``."""
         return self.store.capabilities.write and node.dialect not in read_only_dialects()
 
-    async def folder_mtime_ns(self, path: NodePath) -> int | None:
-        """Return the time at which names in the folder of the node at ``path`` last changed, according to the store."""
-        return await self.store.prefix_mtime_ns(self.hierarchy.folder_of(path))
+    async def folder_mtime_ns(self, path: NodePath, listed: ListedTimes | None = None) -> int | None:
+        """Return the time at which names in the folder of the node at ``path`` last changed, according to the store or a listing."""
+        folder = self.hierarchy.folder_of(path)
+        known = listed.get(folder) if listed is not None else None
+        return known if known is not None else await self.store.prefix_mtime_ns(folder)
 
     async def sync_node(self, path: NodePath) -> None:
         """Run fsync(2) of the folder of a node: publish the queued chunks in it, wherever their keys are, and sync the store."""

@@ -7,10 +7,12 @@ import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
+from functools import lru_cache
 
 import trio
 
 from zarrfs.errors import NameInvalid, ZarrfsError
+from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import Node, UnsupportedNode
@@ -32,7 +34,12 @@ _NUMBER = re.compile(r"~[1-9][0-9]{0,18}\Z")
 
 def node_ident(view: str, path: NodePath, name: str) -> str:
     """Return `File.ident` of the entry ``name`` in a node's folder; for an empty name, the common prefix of all its entries."""
-    return "/".join((view, *(names.name_of(part) for part in path[1:].split("/") if part), name))
+    return _folder_ident(view, path) + name
+
+
+@lru_cache(1024)
+def _folder_ident(view: str, path: NodePath) -> str:
+    return "/".join((view, *(names.name_of(part) for part in path[1:].split("/") if part), ""))
 
 
 def child_path(path: NodePath, name: str) -> NodePath:
@@ -124,8 +131,8 @@ class GroupChildren:
         documents = await self.documents()
         for child in documents:
             yield child.entry
-        hierarchy = self.context.hierarchy
-        async with aclosing(hierarchy.children(self.path)) as children:
+        hierarchy, times = self.context.hierarchy, ListedTimes()
+        async with aclosing(hierarchy.children(self.path, times)) as children:
             siblings: Collection[str] | None = None
             index = 0
             async for name, node in children:
@@ -134,7 +141,7 @@ class GroupChildren:
                 index += 1
                 async for child in self._show_all(names.name_of(name), node):
                     if child.is_directory:
-                        child.mtime_ns = await self.context.folder_mtime_ns(node.path)
+                        child.mtime_ns = await self.context.folder_mtime_ns(node.path, times)
                     elif siblings is None:
                         siblings = await hierarchy.child_names(self.path)
                     yield (await self._free(child, documents, siblings)).entry
