@@ -66,6 +66,8 @@ log = logging.getLogger(__name__)
 _LARGE = 24
 _WATCHED_TTL = 300.0
 """Seconds for which decoded chunks are valid while every change is reported, except writes through shared mappings."""
+_WATCHED_NODES_TTL = 60.0
+"""The same of nodes: a walk over all of them takes longer than `MountConfig.metadata_ttl`."""
 
 Forgotten = Callable[[str, Container[str]], Iterator[None]]
 """Called with a path in the mount, at and below which anything may have changed, and paths of open files there that were replaced.
@@ -286,6 +288,7 @@ class MountTree:
         self.watched = complete
         ttl = self.config.metadata_ttl
         self._readers.ttl = max(ttl, _WATCHED_TTL) if complete and ttl else ttl
+        self.hierarchy.ttl = max(ttl, _WATCHED_NODES_TTL) if complete and ttl else ttl
         if complete:
             # Requests answered earlier whose changes are not reported yet are handled as without a watch.
             self._notify(())
