@@ -56,8 +56,7 @@ class ArrayReader:
 
     def __init__(self, array: Array, pool: ReaderPool) -> None:
         self.array = array
-        # Readers of the same chunks under earlier shapes.
-        self.earlier: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
+        self._earlier: weakref.WeakSet[ArrayReader] | None = None
         self._pool = pool
         metadata = array.metadata
         self._itemsize = metadata.data_type.itemsize
@@ -108,7 +107,7 @@ class ArrayReader:
         return await self._pool.cache.get((self.array.serial, coords), read, generation)
 
     def discard(self, coords: Coords | None = None) -> None:
-        """Discard the decoded form of one chunk, or of all, here and in `earlier`."""
+        """Discard the decoded form of one chunk, or of all, here and in the readers that it follows."""
         serial, self._changes = self.array.serial, self._changes + 1
         self._pool.cache.discard(serial, coords)
         if coords is None:
@@ -116,8 +115,13 @@ class ArrayReader:
             self._pool.slabs.discard(serial)
         elif self.array.has(coords):
             self._pool.slabs.discard(serial, self._slab_grid.row_of(coords) // self._slab_grid.rows_per_slab)
-        for each in self.earlier:
+        for each in self._earlier or ():
             each.discard(coords)
+
+    def follows(self, earlier: Iterable[ArrayReader]) -> None:
+        """Record the readers of the same chunks under earlier shapes, as far as they are in use: they discard what this one does."""
+        # Most arrays have none, and there may be tens of thousands.
+        self._earlier = weakref.WeakSet(earlier) or None
 
     async def read(self, offset: int, size: int, position: Position) -> Buffer:
         """Return ``size`` bytes from byte ``offset`` of the elements; the caller has clamped both to the array.

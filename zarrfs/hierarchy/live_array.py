@@ -52,8 +52,8 @@ class LiveArray(LiveNode):
         if open_array is not None:
             self.metadata = open_array.array.metadata
             for each in self._readers:
-                each.earlier.clear()
-            open_array.reader.earlier.update(self._readers)
+                each.follows(())
+            open_array.reader.follows(self._readers)
             self._readers.add(open_array.reader)
 
     def resized(self, metadata: ArrayMetadata) -> None:
