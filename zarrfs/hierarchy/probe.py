@@ -52,6 +52,7 @@ class Probe:
         self._expected = expected
         self._get = get
         self._peeked: dict[Prefix, Sequence[DirEntry] | None] = {}
+        self._keys_of: dict[int, tuple[tuple[Key, ...], tuple[Key, ...]]] = {}
 
     async def by_layout(self) -> AsyncIterator[tuple[Layout, dict[Key, Document]]]:
         """Yield each layout with its documents. Raises `StoreAccessDenied` at the first with an unreadable document."""
@@ -59,19 +60,27 @@ class Probe:
         if self._expected is None and self.path != ROOT:
             # Nothing is expected: the names tell more than the documents of any layout.
             await self._ask(await self._open_questions(self._layouts))
-        await self._ask([*(key for each in self._layouts[:last] for key in _deciding(each, self.path)), *self._all(last)])
+        await self._ask([*(key for each in self._layouts[:last] for key in self._keys(each)[1]), *self._all(last)])
         for n, layout in enumerate(self._layouts):
             if n == last + 1:
                 await self._ask(await self._open_questions(self._layouts[n:]))
-            keys = _keys_of(layout, self.path)
-            if any(self.read.get(key) is not None for key in _deciding(layout, self.path)):
+            keys = self._keys(layout)[0]
+            if any(self.read.get(key) is not None for key in self._keys(layout)[1]):
                 await self._ask(keys)
             if denied := next((error for key in keys if (error := self._denied.get(key)) is not None), None):
                 raise denied
             yield layout, {key: found for key in keys if (found := self.read.get(key)) is not None}
 
+    def _keys(self, layout: Layout) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+        """Return the keys of the documents in a layout, and of those that decide; computed once."""
+        keys = self._keys_of.get(id(layout))
+        if keys is None:
+            every = _keys_of(layout, self.path)
+            keys = self._keys_of[id(layout)] = every, layout.deciding_keys(self.path) if every else every
+        return keys
+
     def _all(self, n: int) -> tuple[Key, ...]:
-        return _keys_of(self._layouts[n], self.path) if n < len(self._layouts) else ()
+        return self._keys(self._layouts[n])[0] if n < len(self._layouts) else ()
 
     async def _ask(self, keys: Iterable[Key]) -> None:
         wanted = tuple(key for key in dict.fromkeys(keys) if key not in self.read and key not in self._denied)
@@ -87,14 +96,14 @@ class Probe:
 
     async def _open_questions(self, layouts: Sequence[Layout]) -> list[Key]:
         """Return the deciding keys of ``layouts``; if the names in the folder are known, all keys that may exist."""
-        deciding = [key for layout in layouts for key in _deciding(layout, self.path) if key not in self.read]
+        deciding = [key for layout in layouts for key in self._keys(layout)[1] if key not in self.read]
         folder = self.path.prefix
         if self.path == ROOT or not self._store.capabilities.list or not any(key.parent == folder for key in deciding):
             return deciding
         names = await self._all_names(folder)
         if names is None:
             return deciding
-        keys = [key for layout in layouts for key in _keys_of(layout, self.path) if key not in self.read]
+        keys = [key for layout in layouts for key in self._keys(layout)[0] if key not in self.read]
         self.read.update((key, None) for key in keys if key.parent == folder and key.name not in names)
         return [key for key in keys if key not in self.read]
 
@@ -173,8 +182,3 @@ def _keys_of(layout: Layout, path: NodePath) -> tuple[Key, ...]:
     except Exception as error:  # noqa: BLE001 - other layouts may have a node there
         reason_of(f"{path}: {layout.dialect.name}", error)
         return ()
-
-
-def _deciding(layout: Layout, path: NodePath) -> tuple[Key, ...]:
-    keys = _keys_of(layout, path)
-    return layout.deciding_keys(path) if keys else keys
