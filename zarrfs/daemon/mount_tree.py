@@ -31,6 +31,7 @@ from zarrfs.daemon.slices import Slices, Work
 from zarrfs.daemon.tasks import Tasks
 from zarrfs.daemon.view_plugins import built, chosen, document_names
 from zarrfs.errors import UsageError, ZarrfsError
+from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.new_arrays import NewArrays
@@ -177,7 +178,7 @@ class MountTree:
         self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in built_views}
         self.single = config.view
         self._moves = Moves(self._views, self.staging, self.path_of)
-        self.hierarchy.live.on_removed = lambda path: self._notify(self._moves.lost(path.prefix))
+        self.hierarchy.live.on_removed = self._on_removed
         self.hierarchy.live.on_moved = self._on_moved
         folders = {plugin.name: folder for plugin, _, folder in built_views}
         if config.view is not None and config.view not in folders:
@@ -304,6 +305,9 @@ class MountTree:
             assert change.new_target is not None
             self.hierarchy.live.moved(change.target, change.new_target)
             if isinstance(change.target, Prefix) and isinstance(change.new_target, Prefix):
+                paths = paths_of(change.target, change.new_target)
+                if paths is not None and not change.new_target.startswith(APART):
+                    self.hierarchy.empty_groups.move(*paths)
                 self._on_moved(change.target, change.new_target)
             return
         if not isinstance(change.target, Prefix):
@@ -327,6 +331,10 @@ class MountTree:
             self._forget_below(change, nodes.tops)
         else:
             self._notify(self._affected(change, nodes), external=True)
+
+    def _on_removed(self, path: NodePath) -> None:
+        self.hierarchy.empty_groups.lose_unstored(path)
+        self._notify(self._moves.lost(path.prefix))
 
     def _on_moved(self, old: Prefix, new: Prefix) -> None:
         self.on_moved(self._moves.follow(old, new))

@@ -9,9 +9,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from zarrfs.keys import NodePath
+from zarrfs.hierarchy.path_index import PathIndex
+from zarrfs.keys import ROOT, NodePath
+
+
+@dataclass(slots=True, eq=False)
+class Unstored:
+    """A group to be stored later: its present path, the time of the last operation in it, and the latest time, in seconds."""
+
+    path: NodePath
+    used: float
+    latest: float
 
 
 class EmptyGroups:
@@ -20,7 +31,8 @@ class EmptyGroups:
     def __init__(self, changed: Callable[[NodePath], None]) -> None:
         self._changed = changed
         self._groups: dict[NodePath, Mapping[str, Any]] = {}
-        self._unstored: set[NodePath] = set()
+        self._unstored: dict[NodePath, Unstored] = {}
+        self._index = PathIndex()
 
     def __contains__(self, path: NodePath) -> bool:
         return path in self._groups
@@ -29,10 +41,13 @@ class EmptyGroups:
         """Return True if the group at ``path`` is to be stored later."""
         return path in self._unstored
 
-    @property
-    def unstored(self) -> list[NodePath]:
-        """Return the groups to be stored later, each after those above it."""
-        return sorted(self._unstored)
+    def unstored_at(self, path: NodePath) -> Unstored | None:
+        """Return what is recorded of the group at ``path``, if it is to be stored later."""
+        return self._unstored.get(path)
+
+    def unstored_below(self, path: NodePath) -> list[NodePath]:
+        """Return the groups at ``path`` and below it to be stored later, each after those above it."""
+        return [each for each in self._index.at_and_below(path) if each in self._unstored] if self._unstored else []
 
     def attributes(self, path: NodePath) -> Mapping[str, Any]:
         """Return the attributes kept for the group at ``path``, until it becomes an array."""
@@ -45,41 +60,59 @@ class EmptyGroups:
 
     def any_below(self, path: NodePath) -> bool:
         """Return True if there is one at ``path`` or below it."""
-        return bool(self._below(path))
+        return next(self._index.at_and_below(path), None) is not None
+
+    def any_kept_below(self, path: NodePath) -> bool:
+        """Return True if a group below ``path`` is not to be stored later."""
+        if len(self._groups) == len(self._unstored):
+            return False
+        return any(each not in self._unstored and each != path for each in self._index.at_and_below(path))
 
     def names_in(self, path: NodePath) -> set[str]:
         """Return the names of the groups directly in the one at ``path``."""
-        return {each.name for each in self._groups if each.parent == path != each}
+        return {each.name for each in self._index.directly_below(path)}
 
-    def keep(self, path: NodePath, attributes: Mapping[str, Any] | None = None, *, unstored: bool = False) -> None:
-        """Record a group at ``path``."""
+    def keep(self, path: NodePath, attributes: Mapping[str, Any] | None = None, *, unstored: Unstored | None = None) -> None:
+        """Record a group at ``path``; ``unstored``: it is to be stored later."""
         self._groups[path] = attributes or {}
-        (self._unstored.add if unstored else self._unstored.discard)(path)
+        self._index.add(path)
+        self._unstored.pop(path, None)
+        if unstored is not None:
+            unstored.path = path
+            self._unstored[path] = unstored
         self._changed(path)
 
     def stored(self, path: NodePath) -> None:
         """Drop the group at ``path``, which the store has now."""
         if path in self._unstored:
-            self._unstored.discard(path)
+            del self._unstored[path]
             if not self._groups[path]:
                 # Attributes remain here: the dialect has no groups.
-                del self._groups[path]
+                self._discard(path)
             self._changed(path)
 
     def lose(self, path: NodePath) -> None:
         """Drop the groups at ``path`` and below it, which are erased or replaced."""
-        for each in self._below(path):
-            del self._groups[each]
-            self._unstored.discard(each)
+        for each in list(self._index.at_and_below(path)):
+            self._discard(each)
             self._changed(each)
+
+    def lose_unstored(self, path: NodePath) -> None:
+        """Drop the unstored groups at ``path`` and below it, where another node was erased; attributes remain, to be reported."""
+        for each in self.unstored_below(path):
+            if path != ROOT and not self._groups[each]:
+                self._discard(each)
+                self._changed(each)
 
     def move(self, path: NodePath, new_path: NodePath) -> None:
         """Move the groups at ``path`` and below it to ``new_path``."""
-        for each in self._below(path):
-            attributes, is_unstored = self._groups.pop(each), each in self._unstored
-            self._unstored.discard(each)
+        for each in list(self._index.at_and_below(path)):
+            attributes, unstored = self._groups[each], self._unstored.get(each)
+            self._discard(each)
             self._changed(each)
-            self.keep(NodePath(new_path + each[len(path) :]), attributes, unstored=is_unstored)
+            self.keep(NodePath(new_path + each[len(path) :]), attributes, unstored=unstored)
 
-    def _below(self, path: NodePath) -> list[NodePath]:
-        return [each for each in self._groups if each.prefix.startswith(path.prefix)]
+    def _discard(self, path: NodePath) -> None:
+        del self._groups[path]
+        self._unstored.pop(path, None)
+        self._index.discard(path)

@@ -59,6 +59,10 @@ class PathIndex:
                 yield path
             pending.extend(self._below.get(path, ()))
 
+    def directly_below(self, path: NodePath) -> Iterator[NodePath]:
+        """Yield the members directly below ``path``."""
+        return (each for each in self._below.get(path, ()) if each in self._paths)
+
 
 class NodeIndex:
     """Index of the nodes that are ``known``."""

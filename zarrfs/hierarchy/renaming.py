@@ -116,14 +116,16 @@ class Renaming:
             old, new = layout.listing_prefix(path), layout.listing_prefix(new_path)
         store = self._store
         async with self._hierarchy.live.changing(path.prefix, old, new_path.prefix, new):
+            # Decided before: a rename that the store announces moves them.
+            is_of_mount = self._hierarchy.empty_groups.any_below(path)
             if intent is None:
-                self._require_moved(path, new_path, await store.rename_prefix(old, new))
+                self._require_moved(path, new_path, await store.rename_prefix(old, new), is_of_mount)
                 return
             target = self._hierarchy.live.at(new_path)
             prefix = target.chunk_prefix if target is not None else new
             try:
                 await store.rename_prefix(new, intent.old)
-                self._require_moved(path, new_path, await store.rename_prefix(old, new))
+                self._require_moved(path, new_path, await store.rename_prefix(old, new), is_of_mount)
                 await store.rename_prefix(intent.old, intent.gone)
             except BaseException as error:
                 intent.is_unknown |= isinstance(error, StoreTimeout)
@@ -133,11 +135,11 @@ class Renaming:
             if target is not None:
                 self._hierarchy.live.replaced(target, new_path, prefix)
 
-    def _require_moved(self, path: NodePath, new_path: NodePath, is_moved: bool) -> None:
+    def _require_moved(self, path: NodePath, new_path: NodePath, is_moved: bool, is_of_mount: bool) -> None:
         """Raise `NoSuchEntry` if another program has moved or removed the node, unless it is a group of this mount only."""
         if is_moved:
             return
-        if not self._hierarchy.empty_groups.any_below(path):
+        if not is_of_mount:
             raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
         # The store announces nothing.
         self._hierarchy.live.renamed(path, new_path, ())

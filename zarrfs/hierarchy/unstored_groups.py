@@ -14,7 +14,7 @@ A kill loses it. Renamed and removed, it leaves no trace in the store.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing
+from heapq import heappop, heappush, heapreplace
 
 import trio
 
@@ -22,8 +22,9 @@ from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.errors import EntryExists, ZarrfsError
 from zarrfs.hierarchy.consolidated import is_implicit
 from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.hierarchy.empty_groups import Unstored
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.keys import NodePath
+from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import GroupNode
 
 QUIET_S = 5.0
@@ -54,7 +55,9 @@ class UnstoredGroups:
         self._start_soon = start_soon
         self._on_created = on_created
         self._on_failure = on_failure
-        self._due: dict[NodePath, tuple[float, float]] = {}
+        # Each group once, with a number that keeps them comparable; the time may be earlier than that of its storage.
+        self._due: list[tuple[float, int, Unstored]] = []
+        self._count = 0
         self._is_waiting = False
 
     def __contains__(self, path: NodePath) -> bool:
@@ -67,56 +70,64 @@ class UnstoredGroups:
             await self._editor.check_creatable(path)
             if await self._hierarchy.node(path) is not None or self._hierarchy.live.at(path) is not None:
                 raise EntryExists(f"{path}: node exists", key=path)
-            self._groups.keep(path, unstored=True)
-        self._wait_for(path, trio.current_time() + LATEST_S)
+            now = trio.current_time()
+            group = Unstored(path, now, now + LATEST_S)
+            self._groups.keep(path, unstored=group)
+        self._wait_for(group)
         self._on_created(path)
 
     def touch(self, path: NodePath) -> None:
         """Record an operation in the group at ``path``, if it is unstored."""
-        if path in self._groups and (due := self._due.get(path)) is not None:
-            self._due[path] = trio.current_time() + QUIET_S, due[1]
+        if (group := self._groups.unstored_at(path)) is not None:
+            group.used = trio.current_time()
 
     async def is_alone(self, path: NodePath) -> bool:
-        """Return True if the group at ``path`` is unstored, and nothing else has put a node there or below it."""
+        """Return True if the group at ``path`` is unstored, and nothing else has put a node there or below it.
+
+        It remains so while the caller keeps other edits out (`NodeEditor.several`).
+        """
+        if path not in self:
+            return False
         node = await self._hierarchy.node(path)
-        if path not in self or node is None or not is_implicit(node):
+        if node is None or not is_implicit(node):
             return False
         return not await self.holds_nodes(path)
 
     async def holds_nodes(self, path: NodePath) -> bool:
         """Return True if the group at ``path`` holds anything but groups that are `is_alone`."""
-        async with aclosing(self._hierarchy.children(path)) as children:
-            async for name, _ in children:
-                if not await self.is_alone(path.child(name)):
-                    return True
-        return False
+        # What the store has no name of is in this mount alone.
+        for name in await self._hierarchy.stored.child_names(path, await self._hierarchy.layouts(path)):
+            if await self._hierarchy.node(path.child(name)) is not None and not await self.is_alone(path.child(name)):
+                return True
+        return self._groups.any_kept_below(path)
 
     async def rename(self, path: NodePath, new_path: NodePath) -> None:
-        """Rename a group that `is_alone`, with all below it. Raises as `NodeEditor.check_creatable`."""
-        async with self._editor.several(), self._hierarchy.live.changing(path.prefix, new_path.prefix):
-            await self._editor.check_creatable(new_path, path)
-            moved = {NodePath(new_path + each[len(path) :]): due for each, due in self._due.items() if _is_at_or_below(each, path)}
+        """Rename a group that `is_alone`, with all below it, for a caller that keeps other edits out.
+
+        Raises as `NodeEditor.check_creatable`, and `EntryExists`.
+        """
+        await self._editor.check_creatable(new_path, path)
+        if await self._hierarchy.node(new_path) is not None:
+            raise EntryExists(f"{new_path}: node exists", key=new_path)
+        async with self._hierarchy.live.changing(path.prefix, new_path.prefix):
             self._groups.move(path, new_path)
             self._hierarchy.live.renamed(path, new_path, ())
-        for each, due in moved.items():
-            self._wait_for(each, due[1])
 
     async def erase(self, path: NodePath) -> None:
-        """Remove a group that `is_alone`, with all below it."""
-        async with self._editor.several(), self._hierarchy.live.changing(path.prefix):
+        """Remove a group that `is_alone`, with all below it, for a caller that keeps other edits out."""
+        async with self._hierarchy.live.changing(path.prefix):
             self._groups.lose(path)
             self._hierarchy.live.removed(path)
 
     async def store(self, path: NodePath) -> None:
         """Store the groups at ``path`` and below it, and those above them. Raises `ZarrfsError`."""
-        for each in self._groups.unstored:
-            if _is_at_or_below(each, path):
-                await self._store(each)
+        for each in self._groups.unstored_below(path):
+            await self._store(each)
 
     async def store_all(self) -> list[tuple[NodePath, ZarrfsError]]:
         """Store all groups, at the end of the mount; return those that could not be stored, with the errors."""
         failed = []
-        for each in self._groups.unstored:
+        for each in self._groups.unstored_below(ROOT):
             try:
                 await self._store(each)
             except ZarrfsError as error:
@@ -127,6 +138,11 @@ class UnstoredGroups:
         async with self._editor.several():
             if path not in self:
                 return
+            if await self._hierarchy.node(path.parent) is None:
+                # Another program has erased the group that it was in, and must not find that again.
+                self._groups.lose_unstored(path)
+                if path not in self:
+                    return
             layout, attributes = await self._editor.layout_for(path), self._groups.attributes(path)
             has_groups = layout.dialect.has_groups
             group = GroupNode(path=path, dialect=layout.dialect.name, attributes=attributes if has_groups else {})
@@ -136,8 +152,9 @@ class UnstoredGroups:
                 # Another program has created a node there.
                 self._groups.stored(path)
 
-    def _wait_for(self, path: NodePath, latest: float) -> None:
-        self._due[path] = trio.current_time() + QUIET_S, latest
+    def _wait_for(self, group: Unstored) -> None:
+        self._count += 1
+        heappush(self._due, (_due(group), self._count, group))
         if not self._is_waiting:
             self._is_waiting = True
             self._start_soon(self._when_quiet)
@@ -146,19 +163,22 @@ class UnstoredGroups:
         """Store each group when it has been quiet, until there is none."""
         try:
             while self._due:
-                path, due = min(self._due.items(), key=lambda each: min(each[1]))
-                if path in self:
-                    await trio.sleep_until(min(due))
-                if self._due.get(path) != due:
-                    continue
-                del self._due[path]
-                try:
-                    await self._store(path)
-                except ZarrfsError as error:
-                    self._on_failure(error)
+                due, number, group = self._due[0]
+                if self._groups.unstored_at(group.path) is not group:
+                    heappop(self._due)
+                elif (later := _due(group)) > due:
+                    heapreplace(self._due, (later, number, group))
+                elif due > trio.current_time():
+                    await trio.sleep_until(due)
+                else:
+                    heappop(self._due)
+                    try:
+                        await self._store(group.path)
+                    except ZarrfsError as error:
+                        self._on_failure(error)
         finally:
             self._is_waiting = False
 
 
-def _is_at_or_below(path: NodePath, above: NodePath) -> bool:
-    return path.prefix.startswith(above.prefix)
+def _due(group: Unstored) -> float:
+    return min(group.used + QUIET_S, group.latest)

@@ -177,7 +177,7 @@ class ChunksDocument(NodeDocument):
             if not layout.dialect.has_groups and not await has_any(self._context.hierarchy.children(self.path)):
                 # Groups of such a dialect have no attributes, but this may become an array, and cp -r copies in any order.
                 groups = self._context.hierarchy.empty_groups
-                groups.keep(self.path, edit.attributes or {}, unstored=groups.is_unstored(self.path))
+                groups.keep(self.path, edit.attributes or {}, unstored=groups.unstored_at(self.path))
                 return
         await self._context.editor.amend(self.path, edit, of=self.live)
 

@@ -147,7 +147,11 @@ class NodeFolder(OverlayDirectory):
         A group's own document is removed with its folder, unless it has other content. Hidden keys of the store prevent the
         removal.
         """
-        contents = await self._contents()
+        async with self._context.editor.several():
+            # No other task creates a node in it between the look and the removal.
+            await self._erase(await self._contents())
+
+    async def _erase(self, contents: FolderContents) -> None:
         left = [entry[0] for entry in self._context.temporaries.entries(self.ident(""))] + [
             entry[0] async for entry in contents.left()
         ]
@@ -191,6 +195,11 @@ class NodeFolder(OverlayDirectory):
             return
         if path.startswith(folder.path + "/"):
             raise NameInvalid(f"{folder.path} cannot be moved into itself", key=path)
+        async with self._context.editor.several():
+            # A new group is not stored between the look at it and its renaming.
+            await self._rename_folder(folder, target, path)
+
+    async def _rename_folder(self, folder: NodeFolder, target: Directory | None, path: NodePath) -> None:
         contents = await folder._contents()
         if isinstance(contents, UndecidedContents) or (isinstance(contents, ArrayContents) and contents.inside):
             raise AcrossViews(f"{folder.path} is not a node and cannot be renamed", key=path)

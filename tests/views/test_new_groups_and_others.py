@@ -1,0 +1,120 @@
+"""New groups while they are stored, and those whose parent moves or disappears."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.support.scenes import Scene
+from tests.support.stores import WaitingStore, contents
+from tests.support.trees import tree_over
+from zarrfs.errors import EntryExists
+from zarrfs.hierarchy.unstored_groups import LATEST_S, QUIET_S
+from zarrfs.stores.memory import MemoryStore
+
+GROUPS_A_B = {"zarr.json", "a/zarr.json", "a/b/zarr.json"}
+
+
+def in_mocked_time(body: Callable[[Scene], Awaitable[None]], *waits: str) -> None:
+    """Run ``body`` with ``zarr3/`` of an empty store that waits in these operations, on a clock that jumps when all tasks wait."""
+
+    async def main() -> None:
+        store = WaitingStore(MemoryStore(), *waits)
+        async with tree_over(store) as tree:
+            await body(Scene(tree, store, "zarr3"))
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize(
+    ("act", "after"),
+    [
+        (lambda s: s.rename("a", "b"), {"zarr.json", "b/zarr.json"}),
+        (lambda s: s.rmdir("a"), {"zarr.json"}),
+    ],
+    ids=["rename", "rmdir"],
+)
+def test_a_group_that_is_being_stored_is_renamed_and_removed(act: Callable[[Scene], Awaitable[None]], after: set[str]) -> None:
+    async def body(s: Scene) -> None:
+        assert isinstance(s.store, WaitingStore)
+        await s.mkdir("a")
+        await trio.sleep(QUIET_S + 1)
+        assert s.store.waiting
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(act, s)
+            await wait_all_tasks_blocked()
+            s.store.let_go()
+        assert set(await contents(s.store)) == after
+        assert await s.names() == {each.partition("/")[0] for each in after}
+
+    in_mocked_time(body, "set")
+
+
+@pytest.mark.parametrize("view", ["zarr3", "npy", "raw"])
+def test_a_group_whose_parent_is_renamed_follows_it_and_is_stored_there(view: str) -> None:
+    async def body(s: Scene) -> None:
+        await s.mkdir("a")
+        await s.sync("a")
+        await s.mkdir("a/b")
+        await Scene(s.tree, s.store, view).rename("a", "c")
+        assert await s.names() == {"zarr.json", "c"} and await s.names("c") == {"zarr.json", "b"}
+        await trio.sleep(LATEST_S)
+        assert set(await contents(s.store)) == {"zarr.json", "c/zarr.json", "c/b/zarr.json"}
+
+    in_mocked_time(body)
+
+
+def test_a_group_renamed_through_another_view_is_stored_when_it_is_quiet() -> None:
+    async def body(s: Scene) -> None:
+        await s.mkdir("x")
+        await s.mkdir("x/b")
+        await Scene(s.tree, s.store, "npy").rename("x", "a")
+        await trio.sleep(LATEST_S)
+        assert set(await contents(s.store)) == GROUPS_A_B
+
+    in_mocked_time(body)
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_group_whose_parent_is_removed_in_raw_does_not_bring_it_back(is_seen: bool) -> None:
+    async def body(s: Scene) -> None:
+        await s.mkdir("a")
+        await s.sync("a")
+        await s.mkdir("a/b")
+        await s.mkdir("a/b/c")
+        await Scene(s.tree, s.store, "raw").remove("a")
+        if is_seen:
+            assert await s.names() == {"zarr.json"}
+        await trio.sleep(LATEST_S)
+        assert set(await contents(s.store)) == {"zarr.json"} and await s.names() == {"zarr.json"}
+        await s.mkdir("a")
+        assert await s.names("a") == set()
+
+    in_mocked_time(body)
+
+
+def test_two_groups_renamed_to_one_name_through_two_views_are_not_merged() -> None:
+    async def body(s: Scene) -> None:
+        for each in ("a", "a/x", "b", "b/y"):
+            await s.mkdir(each)
+        failed = []
+
+        async def rename(scene: Scene, name: str) -> None:
+            try:
+                await scene.rename(name, "c")
+            except EntryExists:
+                failed.append(name)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rename, s, "a")
+            nursery.start_soon(rename, Scene(s.tree, s.store, "chunks"), "b")
+        assert len(failed) == 1
+        inside = {"a": "x", "b": "y"}
+        (kept,) = failed
+        assert await s.names(kept) == {inside.pop(kept)}
+        assert await s.names("c") == set(inside.values())
+
+    in_mocked_time(body)
