@@ -11,8 +11,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.support.scenes import Scene
 from tests.support.stores import WaitingStore, contents
 from tests.support.trees import tree_over
-from zarrfs.errors import EntryExists
+from zarrfs.errors import EntryExists, HiddenKeys
 from zarrfs.hierarchy.unstored_groups import LATEST_S, QUIET_S
+from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
 
 GROUPS_A_B = {"zarr.json", "a/zarr.json", "a/b/zarr.json"}
@@ -116,5 +117,17 @@ def test_two_groups_renamed_to_one_name_through_two_views_are_not_merged() -> No
         (kept,) = failed
         assert await s.names(kept) == {inside.pop(kept)}
         assert await s.names("c") == set(inside.values())
+
+    in_mocked_time(body)
+
+
+def test_a_group_beside_hidden_keys_of_its_name_is_not_removed_in_the_mount_alone() -> None:
+    async def body(s: Scene) -> None:
+        await s.mkdir("a")
+        await s.store.set(Key("a/README"), b"theirs")
+        with pytest.raises(HiddenKeys):
+            await s.rmdir("a")
+        await s.rename("a", "b")
+        assert await s.names() == {"zarr.json", "b"} and "b/README" in await contents(s.store)
 
     in_mocked_time(body)

@@ -153,6 +153,7 @@ class MountTree:
         self.unstored = UnstoredGroups(
             self.hierarchy,
             editor,
+            self.store,
             start_soon=tasks.start_soon,
             on_created=lambda path: self._on_change(Change(path.prefix, "mkdir")),
             on_failure=partial(self.report, "mkdir"),

@@ -26,6 +26,7 @@ from zarrfs.hierarchy.empty_groups import Unstored
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import GroupNode
+from zarrfs.stores.base import Store
 
 QUIET_S = 5.0
 """Seconds without an operation in a group until it is stored."""
@@ -44,6 +45,7 @@ class UnstoredGroups:
         self,
         hierarchy: Hierarchy,
         editor: NodeEditor,
+        store: Store,
         *,
         start_soon: StartSoon,
         on_created: Callable[[NodePath], None],
@@ -52,6 +54,7 @@ class UnstoredGroups:
         self._hierarchy = hierarchy
         self._groups = hierarchy.empty_groups
         self._editor = editor
+        self._kept_in = store
         self._start_soon = start_soon
         self._on_created = on_created
         self._on_failure = on_failure
@@ -82,7 +85,7 @@ class UnstoredGroups:
             group.used = trio.current_time()
 
     async def is_alone(self, path: NodePath) -> bool:
-        """Return True if the group at ``path`` is unstored, and nothing else has put a node there or below it.
+        """Return True if the group at ``path`` is unstored, and the store holds nothing there or below it, shown or not.
 
         It remains so while the caller keeps other edits out (`NodeEditor.several`).
         """
@@ -91,6 +94,11 @@ class UnstoredGroups:
         node = await self._hierarchy.node(path)
         if node is None or not is_implicit(node):
             return False
+        layouts = await self._hierarchy.layouts(path)
+        for prefix in dict.fromkeys(prefix for layout in layouts for prefix in layout.listing_prefixes(path)):
+            # Renamed or removed, the group would leave a folder of its name there.
+            if await self._kept_in.prefix_exists(prefix):
+                return False
         return not await self.holds_nodes(path)
 
     async def holds_nodes(self, path: NodePath) -> bool:
