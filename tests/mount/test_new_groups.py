@@ -154,3 +154,24 @@ def test_times_of_new_folders_are_kept_when_they_are_stored(tool: tuple[str, ...
         assert (mount.path / "zarr3/empty").stat().st_mtime == 1e9
         run("sync", mount.path / "zarr3/empty")
         assert (mount.path / "zarr3/empty").stat().st_mtime == 1e9
+
+
+@VIEWS
+@pytest.mark.parametrize("tool", [("cp", "-a"), ("rsync", "-a")])
+def test_times_of_folders_are_kept_when_new_ones_in_them_are_stored(
+    view: str, zarr_format: int, tool: tuple[str, ...], tmp_path: Path
+) -> None:
+    store, source = tmp_path / "store", tmp_path / "source"
+    store.mkdir()
+    zarr.create_array(str(source), name="g/x", shape=4, chunks=2, dtype="i4", compressors=None, zarr_format=zarr_format)[:] = 5
+    (source / "g/empty/inner").mkdir(parents=True)
+    folders = ["g/empty/inner", "g/empty", "g/x", "g", ""]
+    for each in folders:
+        os.utime(source / each, (1e9, 1e9))
+    with mounted(store) as mount:
+        run(*tool, source, mount.path / view)
+        for is_synced in (False, True):
+            if is_synced:
+                run("sync", mount.path / view)
+                assert (store / "source/g/empty/inner/zarr.json").exists()
+            assert {each: (mount.path / view / "source" / each).stat().st_mtime for each in folders} == dict.fromkeys(folders, 1e9)

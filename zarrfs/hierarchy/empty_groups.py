@@ -33,6 +33,8 @@ class EmptyGroups:
         self._groups: dict[NodePath, Mapping[str, Any]] = {}
         self._unstored: dict[NodePath, Unstored] = {}
         self._index = PathIndex()
+        self.on_stored: list[Callable[[NodePath], None]] = []
+        """Called with the path of each unstored group that the store has now."""
 
     def __contains__(self, path: NodePath) -> bool:
         return path in self._groups
@@ -90,6 +92,8 @@ class EmptyGroups:
                 # Attributes remain here: the dialect has no groups.
                 self._discard(path)
             self._changed(path)
+            for each in self.on_stored:
+                each(path)
 
     def lose(self, path: NodePath) -> None:
         """Drop the groups at ``path`` and below it, which are erased or replaced."""

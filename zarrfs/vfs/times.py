@@ -44,6 +44,11 @@ class KeptTimes:
             return stored_ns
         return mtime_ns
 
+    def rebase(self, ident: str) -> None:
+        """Keep the time that was set for a folder although the store gets a name that the folder had before."""
+        if (kept := self._kept.get(ident)) is not None and kept[1] == 0:
+            self.keep(ident, kept[0], size=0, stored_ns=None)
+
     def folder_ns(self, ident: str, *, stored_ns: int | None) -> int | None:
         """Return the time that a program has set for a folder; None if it is another one."""
         kept = self._kept.get(ident)

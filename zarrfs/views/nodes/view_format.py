@@ -65,6 +65,7 @@ class ViewFormat(DocumentsForm):
         self.copies = ShownCopies(self)
         self._root_has_nodes = False
         self._forms = ShownForms()
+        context.hierarchy.empty_groups.on_stored.append(lambda path: context.times.rebase(self.ident(path.parent, "")))
 
     def ident(self, path: NodePath, name: str) -> str:
         return self.state.ident(path, name)
