@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.support.scenes import Scene
 from tests.support.stores import WaitingStore, contents
 from tests.support.trees import tree_over
-from zarrfs.errors import EntryExists, HiddenKeys
+from zarrfs.errors import DirectoryNotEmpty, EntryExists, HiddenKeys
 from zarrfs.hierarchy.unstored_groups import LATEST_S, QUIET_S
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
@@ -129,5 +129,27 @@ def test_a_group_beside_hidden_keys_of_its_name_is_not_removed_in_the_mount_alon
             await s.rmdir("a")
         await s.rename("a", "b")
         assert await s.names() == {"zarr.json", "b"} and "b/README" in await contents(s.store)
+
+    in_mocked_time(body)
+
+
+def test_a_node_created_during_rmdir_of_its_group_is_not_erased() -> None:
+    async def body(s: Scene) -> None:
+        assert isinstance(s.store, WaitingStore)
+        await s.mkdir("a")
+        await s.sync("a")
+        s.store.waits.add("set")
+
+        async def remove() -> None:
+            with pytest.raises(DirectoryNotEmpty):
+                await s.rmdir("a")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Scene(s.tree, s.store, "npy").mkdir, "a/x")
+            await wait_all_tasks_blocked()
+            nursery.start_soon(remove)
+            await wait_all_tasks_blocked()
+            s.store.let_go()
+        assert "a/x/zarr.json" in await contents(s.store)
 
     in_mocked_time(body)

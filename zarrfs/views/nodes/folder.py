@@ -147,8 +147,13 @@ class NodeFolder(OverlayDirectory):
         A group's own document is removed with its folder, unless it has other content. Hidden keys of the store prevent the
         removal.
         """
+        contents = await self._contents()
+        if not isinstance(contents, GroupContents):
+            # The listing of an array may take long.
+            await self._erase(contents)
+            return
         async with self._context.editor.several():
-            # No other task creates a node in it between the look and the removal.
+            # No other task of the mount creates a node in it between the listing and the removal.
             await self._erase(await self._contents())
 
     async def _erase(self, contents: FolderContents) -> None:
