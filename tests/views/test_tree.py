@@ -14,7 +14,7 @@ from tests.support.length import unhurried
 from tests.support.small_stores import array_document
 from tests.support.stores import fill
 from tests.support.trees import load, names, read, tree_over, walk
-from zarrfs.daemon.mount_tree import store_name
+from zarrfs.daemon.names_of_plugins import store_name
 from zarrfs.errors import NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
 

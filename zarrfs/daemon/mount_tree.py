@@ -16,7 +16,7 @@ from typing import Protocol
 
 import trio
 
-from zarrfs import __version__, registry, threads
+from zarrfs import __version__, threads
 from zarrfs.arrays.chunk_cache import ChunkCache
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.layers import ShardLayers
@@ -26,6 +26,7 @@ from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.daemon.losses import Losses
 from zarrfs.daemon.malloc import give_freed_memory_back
 from zarrfs.daemon.moves import Moved, Moves
+from zarrfs.daemon.names_of_plugins import known_dialect, store_name
 from zarrfs.daemon.rescue import Rescue
 from zarrfs.daemon.slices import Slices, Work
 from zarrfs.daemon.tasks import Tasks
@@ -149,7 +150,7 @@ class MountTree:
             chunk_store=whole,
             dialects=dialects(config.dialect_choices),
         )
-        editor = NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=_known_dialect(config.new_dialect))
+        editor = NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=known_dialect(config.new_dialect))
         self.unstored = UnstoredGroups(
             self.hierarchy,
             editor,
@@ -425,28 +426,6 @@ class MountTree:
     def path_of(self, ident: str) -> str:
         """Return the path in the mount of the file ``ident``."""
         return (ident if self.single is None else ident.partition("/")[2]).rstrip("/")
-
-
-def store_name(url: str) -> str:
-    """Return the last part of a store's path, without ``.zarr``, ``.zip`` and the like: the name of files of its root array."""
-    # If the last layer has no path (``x.zip|zip:``), that of the one before it.
-    names = (layer.partition("?")[0].rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1] for layer in reversed(url.split("|")))
-    name = next(filter(None, names), "")
-    suffixes = {suffix for plugin in registry.plugins("zarrfs.stores") for suffix in plugin.suffixes}
-    while True:
-        stem, dot, suffix = name.rpartition(".")
-        if not stem or not dot or suffix.lower() not in suffixes:
-            break
-        name = stem
-    return name or "array"
-
-
-def _known_dialect(name: str) -> str:
-    every = [each for each in registry.plugins("zarrfs.dialects") if each.writable]
-    known = sorted([*(each.name for each in every), *(f"{each.name}:{form}" for each in every for form in each.forms)])
-    if name not in known:
-        raise UsageError(f"new_dialect: unknown dialect {name!r}; the dialects are {', '.join(known)}")
-    return name
 
 
 def _json(value: dict[str, object]) -> bytes:

@@ -1,0 +1,29 @@
+"""Names that depend on the plug-ins of stores and dialects."""
+
+from __future__ import annotations
+
+from zarrfs import registry
+from zarrfs.errors import UsageError
+
+
+def store_name(url: str) -> str:
+    """Return the last part of a store's path, without ``.zarr``, ``.zip`` and the like: the name of files of its root array."""
+    # If the last layer has no path (``x.zip|zip:``), that of the one before it.
+    names = (layer.partition("?")[0].rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1] for layer in reversed(url.split("|")))
+    name = next(filter(None, names), "")
+    suffixes = {suffix for plugin in registry.plugins("zarrfs.stores") for suffix in plugin.suffixes}
+    while True:
+        stem, dot, suffix = name.rpartition(".")
+        if not stem or not dot or suffix.lower() not in suffixes:
+            break
+        name = stem
+    return name or "array"
+
+
+def known_dialect(name: str) -> str:
+    """Return ``name``, a dialect and perhaps its form that new nodes can have. Raises `UsageError` for any other."""
+    every = [each for each in registry.plugins("zarrfs.dialects") if each.writable]
+    known = sorted([*(each.name for each in every), *(f"{each.name}:{form}" for each in every for form in each.forms)])
+    if name not in known:
+        raise UsageError(f"new_dialect: unknown dialect {name!r}; the dialects are {', '.join(known)}")
+    return name
