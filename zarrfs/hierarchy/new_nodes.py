@@ -103,7 +103,8 @@ class NewNodes:
             pending = [above] if await self._hierarchy.node(above) is not None else []
             while pending and count < _SEARCHED:
                 here = pending.pop(0)
-                if here in searched:
+                if here in searched or self._hierarchy.empty_groups.is_unstored(here):
+                    # New groups hold none with documents, and there may be thousands.
                     continue
                 searched.add(here)
                 async for _, node in self._hierarchy.children(here):
