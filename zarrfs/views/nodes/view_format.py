@@ -150,10 +150,13 @@ class ViewFormat(DocumentsForm):
 
     def reason_against(self, node: ArrayNode) -> str | None:
         """Return the reason why the view cannot show an array; None if it can."""
-        if self._forms.knows(form := self._forms.form(node)):
+        plain = without_large_attributes(node)
+        # Few nodes have large attributes.
+        form = self._forms.form(node) if plain is node else None
+        if self._forms.knows(form):
             return None
         try:
-            self.render(without_large_attributes(node))
+            self.render(plain)
             self._forms.add(form)
         except Exception as error:  # noqa: BLE001 - an array that a view fails on is one that it cannot show
             return reason_of(node.path, error)
