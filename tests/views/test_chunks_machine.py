@@ -265,8 +265,11 @@ async def shown_as(tree: MountTree, model: Model, consolidated: bool) -> None:
         below = {each.rpartition("/")[2] for each in model.nodes if each and parent_of(each) == path}
         chunks = {str(index) for index in {**node.chunks, **node.waiting}}
         copy = {".zmetadata"} if not path else set()
-        # A group without nodes may be new, and have no document yet.
-        optional = {".zattrs", *(copy if not consolidated else ()), *([".zgroup"] if not below and node.shape is None else ())}
+        # A group without arrays may be new, and have no document yet.
+        arrays = [
+            each for each, inner in model.nodes.items() if inner.shape is not None and f"{each}/".startswith(f"{path}/".lstrip("/"))
+        ]
+        optional = {".zattrs", *(copy if not consolidated else ()), *(() if arrays else (".zgroup",))}
         document = ".zgroup" if node.shape is None else ".zarray"
         assert listed - optional == ({document} | below | chunks | copy) - optional
     if consolidated:

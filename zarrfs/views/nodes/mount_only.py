@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from zarrfs.keys import NodePath
+from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.views.group_directory import node_ident
 
@@ -43,13 +43,14 @@ class MountOnly:
     """See the module's text.
 
     Documents are identified by their idents; ``rendered`` is the document that the view generates from the node, None for none.
-    ``changes`` counts names of documents that appeared or disappeared.
+    ``changes`` counts names of documents that appeared or disappeared. ``root_is_written``: a program wrote the document of the root.
     """
 
     def __init__(self, view: str) -> None:
         self._view = view
         self.changes = 0
         self.became_chunks: set[str] = set()
+        self.root_is_written = False
         self._new: set[NodePath] = set()
         self._unwritten: set[NodePath] = set()
         self._undecided: dict[NodePath, set[NodePath]] = {}
@@ -95,6 +96,7 @@ class MountOnly:
     def filled(self, path: NodePath) -> None:
         """Record that a program wrote the document of the node."""
         self.changes += 1
+        self.root_is_written |= path == ROOT
         self._new.discard(path)
         self._unwritten.discard(path)
 

@@ -136,7 +136,7 @@ class ViewFormat(DocumentsForm):
         """Return True if programs expect no document of ``group`` yet: it is new, or the root of a store without nodes."""
         if group.explicit or group.path != ROOT:
             return self.state.is_new(group.path) or (not group.explicit and group.path in self.context.unstored)
-        if self._root_has_nodes or not self.context.writable:
+        if self._root_has_nodes or self.state.root_is_written or not self.context.writable:
             return False
         hierarchy = self.context.hierarchy
         # An entry point is a document of the root.
