@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import traceback
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -248,6 +249,7 @@ class Array:
         try:
             elements: NDArray = await threads.cpu(self._cost(coords), self._decode, data, shape)
         except (ChunkDecodeError, TooLarge) as error:
+            _release_frames(error)
             raise self.naming(error, "decoding", coords) from error
         self._counters.chunks_decoded += 1
         return elements
@@ -361,6 +363,14 @@ class Array:
         encoded = self.chain.encode(elements, inside if is_padded else None)
         # The staging buffer may change as soon as this returns: the encoded form must not be a view of it.
         return spill.copied(encoded) if isinstance(encoded, memoryview) and _shares(encoded, data) else encoded
+
+
+def _release_frames(error: BaseException) -> None:
+    """Release what a failed decoder held: its frames would live as long as the error, which may be until a garbage collection."""
+    each: BaseException | None = error
+    while each is not None:
+        traceback.clear_frames(each.__traceback__)
+        each = each.__cause__ or each.__context__
 
 
 def _shares(encoded: Buffer, data: Buffer) -> bool:
