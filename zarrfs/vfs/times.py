@@ -49,11 +49,6 @@ class KeptTimes:
         if (kept := self._kept.get(ident)) is not None and kept[1] == 0:
             self.keep(ident, kept[0], size=0, stored_ns=None)
 
-    def folder_ns(self, ident: str, *, stored_ns: int | None) -> int | None:
-        """Return the time that a program has set for a folder; None if it is another one."""
-        kept = self._kept.get(ident)
-        return kept[0] if kept is not None and kept[1:] == (0, stored_ns) else None
-
     def forget(self, ident: str) -> None:
         """Remove the time of a file that is gone."""
         self._kept.pop(ident, None)

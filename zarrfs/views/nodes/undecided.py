@@ -25,12 +25,9 @@ async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None
     keys, ndim = view_format.keys(open_array.array.node), open_array.array.metadata.ndim
     refused: list[str] = []
     waiting = view_format.state.undecided_below(path)
-    times = [
-        (each, time_ns)
-        for each in waiting
-        if (time_ns := context.times.folder_ns(view_format.ident(each, ""), stored_ns=await view_format.folder_mtime_ns(each)))
-        is not None
-    ]
+    for each in waiting:
+        # The store may have these folders only now, with times of their own.
+        context.times.rebase(view_format.ident(each, ""))
     for folder in (path, *waiting):
         inside = folder.prefix[len(path.prefix) :]
         for name, *_ in list(context.temporaries.entries(view_format.ident(folder, ""))):
@@ -43,9 +40,6 @@ async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None
                 await _become_chunk(view_format, view_format.chunk(open_array, coords))
             except ZarrfsError as error:
                 refused.append(str(error))
-    for each, time_ns in times:
-        # The store may have these folders only now, with a time of their own.
-        context.times.keep(view_format.ident(each, ""), time_ns, size=0, stored_ns=await view_format.folder_mtime_ns(each))
     if refused:
         raise ContentInvalid(f"{path} was created, but some of the waiting chunks were refused: {refused[0]}", key=path)
 
