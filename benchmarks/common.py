@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import mmap
 import os
 import shutil
@@ -98,3 +99,10 @@ def touch_memory(nbytes: int = 3 * 1024**3) -> None:
 def median(times: Sequence[float]) -> float:
     """Return the median."""
     return statistics.median(times)
+
+
+def resident(mountpoint: Path) -> int:
+    """Return the resident bytes of the daemon of a mount."""
+    pid = json.loads((mountpoint / ".zarrfs" / "config.json").read_bytes())["pid"]
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["VmRSS"].split()[0]) << 10

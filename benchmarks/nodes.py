@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import zarr
-from common import median, mounted, seconds, shell, table
+from common import median, mounted, resident, seconds, shell, table
 
 # Command in the mount, its equivalent in the store's folder, and the aim in seconds.
 COMMANDS = {
@@ -129,13 +129,6 @@ def info(store: Path) -> tuple[float, float]:
 
     whole = seconds(run)
     return first[0], whole
-
-
-def resident(mountpoint: Path) -> int:
-    """Return the resident bytes of the daemon of a mount."""
-    pid = json.loads((mountpoint / ".zarrfs" / "config.json").read_bytes())["pid"]
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(status["VmRSS"].split()[0]) << 10
 
 
 if __name__ == "__main__":
