@@ -44,6 +44,9 @@ _WIDTH = CPU_THREADS + 1
 # together.
 _RUN_NBYTES = 1024 * 1024
 _UNIT_RUN_NBYTES = 4 * 1024 * 1024
+# Units of a new array are stored once this much is dirty, however much memory is left: the next chunks get their memory, not fresh pages,
+# and the encoders work while the program writes (docs/design/005-array-writes.md).
+_NEW_NBYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class ArrayWriter:
         self._dirty = DirtyChunks(budget, directory)
         self._budget = budget
         self._start_soon = start_soon
+        self._most_dirty = budget.limit // 2 if reader is not None else min(budget.limit // 2, _NEW_NBYTES)
         self._ready: deque[Coords] = deque()
         """Units that were written completely."""
         self._storing: dict[Coords, trio.Event] = {}
@@ -147,7 +151,7 @@ class ArrayWriter:
                     await self._write(run, part(source, run.box_selection))
                 else:
                     await self._write_some(run, part(source, run.box_selection), part(where, run.box_selection))
-        if self._budget.nbytes > self._budget.limit // 2:
+        if self._budget.nbytes > self._most_dirty:
             self._store_ahead()
 
     async def read(self, offset: int, size: int) -> Buffer:

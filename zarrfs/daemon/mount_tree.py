@@ -24,7 +24,7 @@ from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.daemon.losses import Losses
-from zarrfs.daemon.malloc import give_freed_memory_back
+from zarrfs.daemon.malloc import FreedMemory
 from zarrfs.daemon.moves import Moved, Moves
 from zarrfs.daemon.names_of_plugins import known_dialect, store_name
 from zarrfs.daemon.rescue import Rescue
@@ -117,7 +117,8 @@ class MountTree:
         self.counters = HierarchyCounters()
         limit = config.memory_limit
         budget = MemoryBudget(limit)
-        budget.tidy = self._tidy
+        freed = FreedMemory(lambda: budget.nbytes)
+        budget.tidy = lambda: self._tasks.start_apart(threads.io, freed.give_back)
         configure(spill, max(1 << 20, limit // _LARGE))
         self._cache = ChunkCache(limit // 4, budget)
         slabs = SlabPool(limit // 2, self.counters, spill, budget.share(limit // 2))
@@ -193,10 +194,6 @@ class MountTree:
         self.observed.subscribe(self._on_change)
         if config.watch:
             tasks.keep(self.observed.follow, self._on_watched)
-
-    def _tidy(self) -> None:
-        """Return memory kept by the C library to the system, after much was freed."""
-        self._tasks.start_apart(threads.io, give_freed_memory_back)
 
     def control(self, **more: Callable[[], dict[str, object]]) -> ControlDirectory:
         """Return the folder ``.zarrfs/``. ``more`` adds the caller's values to ``stats`` or ``config``."""

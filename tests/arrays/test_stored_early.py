@@ -1,0 +1,49 @@
+"""A new array keeps few dirty chunks in memory, however large the limit."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import trio
+
+from tests.support.arrays import reading
+from tests.support.small_stores import array_document
+from tests.support.stores import contents
+from zarrfs.arrays.writer import ArrayWriter
+from zarrfs.keys import Key
+from zarrfs.memory.budget import MemoryBudget
+from zarrfs.stores.memory import MemoryStore
+
+MIB = 1 << 20
+CHUNKS = 32
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_complete_chunks_are_stored_while_the_program_writes(is_new: bool) -> None:
+    """But those of an existing array are not, before the file is closed."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        await store.set(Key("a/.zarray"), array_document((CHUNKS * MIB,), (MIB,), "|u1"))
+        async with trio.open_nursery() as nursery:
+            r = reading(store, start_soon=nursery.start_soon)
+            opened = await r.array()
+            reader = None if is_new else opened.reader
+            budget = MemoryBudget(1 << 40)
+            writer = ArrayWriter(opened.array, reader, budget=budget, directory=None, start_soon=nursery.start_soon)
+            elements = os.urandom(CHUNKS * MIB)
+            for number in range(CHUNKS):
+                await writer.write(number * MIB, elements[number * MIB : (number + 1) * MIB])
+                while writer._storing:
+                    await next(iter(writer._storing.values())).wait()
+                assert not is_new or writer.nbytes <= 5 * MIB
+            assert is_new or writer.nbytes == CHUNKS * MIB
+            early = len(await contents(store)) - 1
+            assert early >= CHUNKS - 5 if is_new else early == 0
+            await writer.publish()
+            await writer.aclose()
+            stored = await contents(store)
+            assert b"".join(stored[f"a/{number}"] for number in range(CHUNKS)) == elements
+
+    trio.run(main)
