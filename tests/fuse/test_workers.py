@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pyfuse3
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from zarrfs.fuse import workers
@@ -115,3 +116,82 @@ def test_no_request_is_taken_while_there_is_no_memory_for_it_but_not_for_ever(
     monkeypatch.setattr(pyfuse3, "_wait_fuse_readable", _wait_fuse_readable)
     trio.run(main, clock=MockClock(autojump_threshold=0))
     assert not scarce.is_held
+
+
+class Requests:
+    """The requests of a connection: ``waiting`` of them are there. ``ready`` is pyfuse3's wait for one, through the event loop."""
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = waiting
+        self.waits = 0
+        self.arrived = trio.Event()
+
+    def are_there(self) -> bool:
+        return self.waiting > 0
+
+    async def ready(self) -> bool:
+        self.waits += 1
+        await trio.lowlevel.checkpoint()
+        if not self.waiting:
+            await self.arrived.wait()
+        return True
+
+
+def waited(
+    requests: Requests, main: Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run ``main`` with the wait of a worker."""
+
+    async def run() -> None:
+        with workers.kept_going(lambda: False, requests.are_there):
+            await main(pyfuse3._wait_fuse_readable)
+
+    monkeypatch.setattr(pyfuse3, "_wait_fuse_readable", requests.ready)
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+def test_requests_that_are_waiting_are_taken_without_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_TURN", 3600)
+    requests = Requests(100)
+
+    async def main(wait: Callable[[], Awaitable[bool]]) -> None:
+        while requests.waiting:
+            assert await wait()
+            requests.waiting -= 1
+        assert requests.waits == 1
+
+    waited(requests, main, monkeypatch)
+
+
+def test_other_tasks_run_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(1000))
+    monkeypatch.setattr("time.monotonic", lambda: next(now) * workers._TURN / 4)
+    requests = Requests(100)
+
+    async def main(wait: Callable[[], Awaitable[bool]]) -> None:
+        for _ in range(100):
+            assert await wait()
+        assert 20 <= requests.waits <= 50
+
+    waited(requests, main, monkeypatch)
+
+
+def test_a_request_that_another_worker_has_taken_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of it would wait for the next request, and with it everything else."""
+    requests = Requests(1)
+
+    async def main(wait: Callable[[], Awaitable[bool]]) -> None:
+        async def worker() -> None:
+            assert await wait()
+            assert requests.waiting, "read(2) waits"
+            requests.waiting -= 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker)
+            nursery.start_soon(worker)
+            await trio.testing.wait_all_tasks_blocked()
+            assert requests.waiting == 0
+            requests.waiting = 1
+            requests.arrived.set()
+
+    waited(requests, main, monkeypatch)

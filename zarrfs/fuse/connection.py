@@ -25,6 +25,8 @@ class Connection:
         # Only errors are reported with this mask, and an ended connection is one.
         self._epoll = select.epoll(1)
         self._epoll.register(descriptor, 0)
+        self._requests = select.poll()
+        self._requests.register(descriptor, select.POLLIN)
 
     @classmethod
     def made_by(cls, mount: Callable[[], None]) -> Connection | None:
@@ -40,6 +42,10 @@ class Connection:
         poll = select.poll()
         poll.register(self._descriptor, 0)
         return bool(poll.poll(0))
+
+    def has_request(self) -> bool:
+        """Return True if a read of the descriptor returns at once: a request is waiting, or the connection has ended."""
+        return bool(self._requests.poll(0))
 
     async def gone(self) -> None:
         """Wait until the connection has ended. Requests are not slowed down: the kernel reports only errors here."""

@@ -38,9 +38,9 @@ def mount(operations: Operations, mountpoint: str, options: Mapping[str, str], f
         raise FuseUnavailable(str(error)) from error
 
 
-async def serve(is_over: Callable[[], bool] = lambda: False) -> None:
-    """Answer requests until the connection has ended, or `stop` is called. Until ``is_over()``, no error ends this."""
-    with _interrupted(), kept_going(is_over):
+async def serve(is_over: Callable[[], bool] = lambda: False, connection: Connection | None = None) -> None:
+    """Answer requests of ``connection`` until it has ended, or `stop` is called. Until ``is_over()``, no error ends this."""
+    with _interrupted(), kept_going(is_over, connection.has_request if connection is not None else None):
         try:
             await pyfuse3.main()
         except* ConnectionAbortedError:

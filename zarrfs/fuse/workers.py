@@ -4,7 +4,10 @@ A worker takes a request from the kernel, calls its handler, and takes the next 
 end `pyfuse3.main` and with it the mount for everyone; here it is logged, and the worker continues. And no request is taken without memory
 to call its handler, since a request that is taken and not answered leaves its program beyond SIGKILL: see `zarrfs.memory.reserve`.
 
-pyfuse3 has no setting for either, so two functions of its module are wrapped. In a version without them, its own behaviour stays.
+A worker that has answered takes the next request at once, if one is waiting: pyfuse3's way through a lock and the event loop costs more
+than most handlers (docs/design/036-requests.md).
+
+pyfuse3 has no setting for these, so two functions of its module are wrapped. In a version without them, its own behaviour stays.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import errno
 import gc
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,13 +34,19 @@ _SHORT_OF_MEMORY = 1.0
 Not longer: a request may be what frees memory.
 """
 
+_TURN = 0.001
+"""Seconds for which workers take requests that are waiting before other tasks of the event loop run."""
+
 _Loop = Callable[..., Coroutine[Any, Any, None]]
 _Ready = Callable[[], Coroutine[Any, Any, bool]]
 
 
 @contextmanager
-def kept_going(is_over: Callable[[], bool]) -> Iterator[None]:
-    """Wrap the workers of `pyfuse3.main` during the body. ``is_over()``: the connection has ended, so that errors end the workers."""
+def kept_going(is_over: Callable[[], bool], has_request: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Wrap the workers of `pyfuse3.main` during the body.
+
+    ``is_over()``: the connection has ended, so that errors end the workers. ``has_request()``: a request is waiting; None if unknown.
+    """
     loop: _Loop | None = getattr(pyfuse3, "_session_loop", None)
     ready: _Ready | None = getattr(pyfuse3, "_wait_fuse_readable", None)
     if loop is None or ready is None:
@@ -45,7 +55,10 @@ def kept_going(is_over: Callable[[], bool]) -> Iterator[None]:
         return
     RESERVE.take()
     module = vars(pyfuse3)
-    module |= {"_session_loop": _kept_going(loop, is_over), "_wait_fuse_readable": _with_memory(ready)}
+    module |= {
+        "_session_loop": _kept_going(loop, is_over),
+        "_wait_fuse_readable": _with_memory(_in_turns(ready, has_request) if has_request is not None else ready),
+    }
     try:
         yield
     finally:
@@ -78,6 +91,23 @@ def _with_memory(ready: _Ready) -> _Ready:
         # Nothing else runs between this and the handler, which takes it back (`zarrfs.fuse.guard`).
         RESERVE.lend()
         return is_ready
+
+    return wait_readable
+
+
+def _in_turns(ready: _Ready, has_request: Callable[[], bool]) -> _Ready:
+    began = 0.0
+
+    async def wait_readable() -> bool:
+        nonlocal began
+        if time.monotonic() - began < _TURN and has_request():
+            return True
+        while await ready():
+            began = time.monotonic()
+            # Another worker may have taken the request since the event loop reported it: then read(2) would wait, and everything with it.
+            if has_request():
+                return True
+        return False
 
     return wait_readable
 
