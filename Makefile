@@ -1,5 +1,5 @@
 # Each target works alone, in any order, in a fresh clone; scripts/setup.sh installs missing packages.
-.PHONY: demo test soak fuzz mutants setup
+.PHONY: demo test soak fuzz mutants outside setup
 
 # make demo STORE=/data/x.zarr: mounts and shows that store, read-only. STORE is passed in the environment, so that no shell parses it.
 export STORE
@@ -25,6 +25,10 @@ fuzz: setup
 # make mutants ARGS="index errno": injects small faults that the tests have to detect (tests/mutants.py). Takes one or several hours.
 mutants: setup
 	.venv/bin/python -m tests.mutants $(ARGS)
+
+# make outside ARGS="--suite xarray": runs the test suites of other projects with their temporary folders in a mount. Takes hours.
+outside: setup
+	.venv/bin/python -m tests.outside $(ARGS)
 
 setup:
 	@scripts/setup.sh test

@@ -1,0 +1,182 @@
+"""Runs the test suites of other projects in a mount: ``make outside``, ``make outside ARGS="--suite xarray"``.
+
+    python -m tests.outside [--suite NAME ...] [--place VIEW ...] [--slice N] [--folder DIR]
+
+Each suite runs once on a local file system and once in each of its views. A test that passes there and not here is run again, alone, in
+both; then it is lost. Prints the numbers, and each lost test; exit code 1 if one is lost that is not in the table of
+``docs/CONFORMANCE.md`` (`tests.outside.suites.LOST`). ``--slice N`` takes every N-th test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tests.outside.suites import LOST, SUITES, Suite
+
+ROOT = Path(__file__).parents[2]
+LOCAL = "local"
+_TIMEOUT = 300
+"""Seconds of one test."""
+_ROOTS = {
+    "zarr3": ("zarr.json", '{"zarr_format":3,"node_type":"group","attributes":{}}'),
+    "chunks": (".zgroup", '{"zarr_format":2}'),
+}
+"""The document of the store's root, for views that show hierarchies."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.outside")
+    parser.add_argument("--suite", nargs="*", choices=[suite.name for suite in SUITES], default=[suite.name for suite in SUITES])
+    parser.add_argument("--place", nargs="*", default=["raw", "zarr3", "chunks"])
+    parser.add_argument("--slice", type=int, default=1)
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / ".venv-outside", help="environments and sources, kept for the next run"
+    )
+    asked = parser.parse_args()
+    unknown = 0
+    for suite in SUITES:
+        if suite.name in asked.suite:
+            unknown += run(
+                suite,
+                [place for place in suite.places if place in asked.place],
+                asked.folder / suite.name.replace(" ", ""),
+                asked.slice,
+            )
+    return min(unknown, 1)
+
+
+def run(suite: Suite, places: Sequence[str], home: Path, every: int) -> int:
+    """Run a suite in these views; return the number of lost tests that are not in the table."""
+    python, source = installed(suite, home)
+    tests = collected(suite, python, source)[::every]
+    local = outcome(suite, python, source, LOCAL, tests)
+    passed = [test for test in tests if test in local]
+    print(f"{suite.name}: {len(tests)} tests, {len(passed)} pass on a local file system", flush=True)
+    unknown = 0
+    for place in places:
+        here = outcome(suite, python, source, place, passed)
+        lost = [test for test in passed if test not in here]
+        if lost:
+            again = outcome(suite, python, source, LOCAL, lost)
+            here = outcome(suite, python, source, place, lost)
+            lost = [test for test in lost if test in again and test not in here]
+        known = {test: reason for test in lost if (reason := reason_of(suite, place, test)) is not None}
+        numbers = f"{len(passed) - len(lost)} pass, {len(known)} are lost by design, {len(lost) - len(known)} are lost"
+        print(f"{suite.name} in {place}/: {numbers}", flush=True)
+        for test in lost:
+            if test not in known:
+                print(f"  lost: {test}", flush=True)
+        unknown += len(lost) - len(known)
+    return unknown
+
+
+def reason_of(suite: Suite, place: str, test: str) -> str | None:
+    """Return why a test is lost by design; None if it is not."""
+    return next(
+        (each.reason for each in LOST if (each.suite, each.place) == (suite.name, place) and fnmatchcase(test, each.tests)), None
+    )
+
+
+def installed(suite: Suite, home: Path) -> tuple[Path, Path]:
+    """Return the Python of the suite's environment, and the folder in which its tests run; both are created if missing."""
+    python, source, done = home / "env/bin/python", home / "source", home / "installed"
+    wanted = repr(suite)
+    if not done.exists() or done.read_text() != wanted:
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        subprocess.run([sys.executable, "-m", "venv", home / "env"], check=True)
+        pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        subprocess.run([*pip, "install", *suite.requirements], check=True)
+        source.mkdir()
+        if suite.source is not None:
+            subprocess.run([*pip, "download", "--no-deps", "--no-binary", ":all:", "--dest", home, suite.source], check=True)
+            shutil.unpack_archive(next(home.glob("*.tar.gz")), home / "unpacked")
+            shutil.copytree(next((home / "unpacked").iterdir()), source, dirs_exist_ok=True)
+        done.write_text(wanted)
+    return python, source
+
+
+def collected(suite: Suite, python: Path, source: Path) -> list[str]:
+    """Return the names of all tests."""
+    command = [python, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *suite.arguments]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    tests = [line for line in done.stdout.splitlines() if "::" in line and not line.startswith(("ERROR", "FAILED"))]
+    if not tests:
+        raise SystemExit(f"{suite.name}: no tests\n{done.stdout}{done.stderr}")
+    return tests
+
+
+def outcome(suite: Suite, python: Path, source: Path, place: str, tests: Sequence[str]) -> set[str]:
+    """Run ``tests`` with their temporary folders in a place; return those that pass."""
+    with folder_in(place) as (folder, beside):
+        temporary = folder / "tmp"
+        temporary.mkdir()
+        (beside / "report").mkdir()
+        (beside / "tests").write_text("\n".join(tests))
+        # The names are too long for a command line: a plugin deselects all others.
+        (beside / "selected.py").write_text(_SELECTED)
+        env = os.environ | {
+            "TMPDIR": str(temporary),
+            "PYTHONPATH": str(beside),
+            "OUTSIDE_TESTS": str(beside / "tests"),
+            "OUTSIDE_REPORT": str(beside / "report"),
+        }
+        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "selected", "-n", "2", f"--timeout={_TIMEOUT}"]
+        command += [f"--basetemp={folder / 'pytest'}", *suite.arguments]
+        subprocess.run(command, cwd=source, env=env, stdout=(beside / "output").open("w"), stderr=subprocess.STDOUT, check=False)
+        return {line for report in (beside / "report").iterdir() for line in report.read_text().splitlines()}
+
+
+_SELECTED = """
+import os
+
+wanted = set(open(os.environ["OUTSIDE_TESTS"]).read().split("\\n"))
+
+
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if item.nodeid in wanted]
+
+
+def pytest_runtest_logreport(report):
+    if report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
+        with open(os.path.join(os.environ["OUTSIDE_REPORT"], str(os.getpid())), "a") as file:
+            file.write(report.nodeid + "\\n")
+"""
+
+
+@contextmanager
+def folder_in(place: str) -> Iterator[tuple[Path, Path]]:
+    """Yield a folder in a view of an empty store (``local``: on a local file system), and a local folder."""
+    with tempfile.TemporaryDirectory(prefix="zarrfs-outside-") as name:
+        beside = Path(name)
+        if place == LOCAL:
+            yield beside, beside
+            return
+        store, mountpoint = beside / "store", beside / "mnt"
+        store.mkdir()
+        mountpoint.mkdir()
+        zarrfs = [sys.executable, "-m", "zarrfs"]
+        if place in _ROOTS:
+            document, content = _ROOTS[place]
+            (store / document).write_text(content)
+        subprocess.run([*zarrfs, "mount", str(store), str(mountpoint)], check=True, cwd=ROOT)
+        try:
+            yield mountpoint / place, beside
+            stats = json.loads((mountpoint / ".zarrfs" / "stats.json").read_bytes())
+            assert stats["store_operations"]["set"], f"no test has written into {place}/"
+        finally:
+            subprocess.run([*zarrfs, "umount", str(mountpoint)], check=False, cwd=ROOT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The test suites of other projects, at pinned versions, and the views in which they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One suite.
+
+    ``requirements``: what pip installs into an environment of its own. ``source``: the source distribution that has the tests; None if
+    the installed package does. ``arguments``: of pytest, in the folder of the source. ``places``: where the temporary folders are, as a
+    view of a mount; each is compared with the same run on a local file system.
+    """
+
+    name: str
+    requirements: tuple[str, ...]
+    arguments: tuple[str, ...]
+    places: tuple[str, ...]
+    source: str | None = None
+
+
+_PYTEST = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis")
+
+SUITES = (
+    Suite(
+        "xarray",
+        ("xarray == 2026.9.*", "zarr == 3.1.6", "dask", *_PYTEST),
+        ("--pyargs", "xarray.tests.test_backends", "-k", "TestZarr and not InMemory"),
+        ("raw", "zarr3"),
+    ),
+    Suite(
+        "zarr 3",
+        ("zarr == 3.1.6", "pytest-benchmark", "numpydoc", *_PYTEST),
+        ("tests", "--ignore=tests/benchmarks", "--ignore=tests/test_docs.py", "--ignore=tests/test_examples.py", "-m", "not gpu"),
+        ("raw", "zarr3"),
+        "zarr == 3.1.6",
+    ),
+    Suite(
+        "zarr 2",
+        ("zarr == 2.18.7", "numcodecs < 0.16", "numpy < 2.3", "fsspec", "lmdb", "msgpack", *_PYTEST),
+        ("--pyargs", "zarr.tests.test_core", "zarr.tests.test_creation", "zarr.tests.test_hierarchy", "zarr.tests.test_storage"),
+        ("raw", "chunks"),
+    ),
+    Suite(
+        "fsspec",
+        ("fsspec == 2026.9.*", "cloudpickle", *_PYTEST),
+        ("fsspec/implementations/tests/test_local.py",),
+        ("raw",),
+        "fsspec == 2026.9.*",
+    ),
+    Suite(
+        "anndata", ("anndata[test] == 0.12.*", *_PYTEST), ("tests/test_readwrite.py", "-k", "zarr"), ("raw",), "anndata == 0.12.*"
+    ),
+    Suite("ome-zarr", ("ome-zarr == 0.12.*", *_PYTEST), ("tests",), ("raw",), "ome-zarr == 0.12.*"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Tests that pass on a local file system, but not in a view, by design: those whose names match ``tests`` (fnmatch)."""
+
+    suite: str
+    place: str
+    tests: str
+    reason: str
+
+
+LOST: tuple[Lost, ...] = ()
