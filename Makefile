@@ -1,5 +1,5 @@
 # Each target works alone, in any order, in a fresh clone; scripts/setup.sh installs missing packages.
-.PHONY: demo test soak fuzz mutants outside setup
+.PHONY: bench demo test soak fuzz mutants outside setup
 
 # make demo STORE=/data/x.zarr: mounts and shows that store, read-only. STORE is passed in the environment, so that no shell parses it.
 export STORE
@@ -25,6 +25,11 @@ fuzz: setup
 # make mutants ARGS="index errno": injects small faults that the tests have to detect (tests/mutants.py). Takes one or several hours.
 mutants: setup
 	.venv/bin/python -m tests.mutants $(ARGS)
+
+# make bench: measures speed, each result beside that of a peer in the same run. 15 minutes on an idle machine.
+bench:
+	@VENV=.venv-bench scripts/setup.sh bench
+	@benchmarks/all.sh $(CURDIR)/.venv-bench/bin/python
 
 # make outside ARGS="--suite xarray": runs the test suites of other projects with their temporary folders in a mount. Takes hours.
 outside: setup
