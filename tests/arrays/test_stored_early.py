@@ -1,4 +1,4 @@
-"""A new array keeps few dirty chunks in memory, however large the limit."""
+"""An array that is stored apart from all nodes keeps few dirty chunks in memory, however large the limit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MIB = 1 << 20
 CHUNKS = 32
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-def test_complete_chunks_are_stored_while_the_program_writes(is_new: bool) -> None:
-    """But those of an existing array are not, before the file is closed."""
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_complete_chunks_are_stored_while_the_program_writes(is_apart: bool) -> None:
+    """But those of an array that others see are not, before the file is closed."""
 
     async def main() -> None:
         store = MemoryStore()
@@ -29,18 +29,23 @@ def test_complete_chunks_are_stored_while_the_program_writes(is_new: bool) -> No
         async with trio.open_nursery() as nursery:
             r = reading(store, start_soon=nursery.start_soon)
             opened = await r.array()
-            reader = None if is_new else opened.reader
-            budget = MemoryBudget(1 << 40)
-            writer = ArrayWriter(opened.array, reader, budget=budget, directory=None, start_soon=nursery.start_soon)
+            writer = ArrayWriter(
+                opened.array,
+                None if is_apart else opened.reader,
+                budget=MemoryBudget(1 << 40),
+                directory=None,
+                start_soon=nursery.start_soon,
+                is_apart=is_apart,
+            )
             elements = os.urandom(CHUNKS * MIB)
             for number in range(CHUNKS):
                 await writer.write(number * MIB, elements[number * MIB : (number + 1) * MIB])
                 while writer._storing:
                     await next(iter(writer._storing.values())).wait()
-                assert not is_new or writer.nbytes <= 5 * MIB
-            assert is_new or writer.nbytes == CHUNKS * MIB
+                assert not is_apart or writer.nbytes <= 5 * MIB
+            assert is_apart or writer.nbytes == CHUNKS * MIB
             early = len(await contents(store)) - 1
-            assert early >= CHUNKS - 5 if is_new else early == 0
+            assert early >= CHUNKS - 5 if is_apart else early == 0
             await writer.publish()
             await writer.aclose()
             stored = await contents(store)

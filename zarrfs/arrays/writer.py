@@ -44,9 +44,9 @@ _WIDTH = CPU_THREADS + 1
 # together.
 _RUN_NBYTES = 1024 * 1024
 _UNIT_RUN_NBYTES = 4 * 1024 * 1024
-# Units of a new array are stored once this much is dirty, however much memory is left: the next chunks get their memory, not fresh pages,
-# and the encoders work while the program writes (docs/design/005-array-writes.md).
-_NEW_NBYTES = 4 * 1024 * 1024
+# Units that no node has yet are stored once this much is dirty, however much memory is left: the next chunks get their memory, not fresh
+# pages, and the encoders work while the program writes (docs/design/005-array-writes.md).
+_APART_NBYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class ArrayWriter:
 
     ``reader`` supplies unwritten elements; None for a new array, where they are zeros. ``start_soon`` starts background stores of
     completely written units before `publish`, when memory runs short; if None, such units go to a file in ``directory``. ``on_stored``
-    receives the keys of every unit that was stored or erased. One task at a time calls mutators.
+    receives the keys of every unit that was stored or erased. ``is_apart``: until `publish` no node has the chunks that are stored, so
+    that they are stored early. One task at a time calls mutators.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class ArrayWriter:
         start_soon: StartSoon | None,
         file_order: FileOrder | None = None,
         on_stored: Callable[[Sequence[Key]], None] | None = None,
+        is_apart: bool = False,
     ) -> None:
         metadata = array.metadata
         self.array = array
@@ -83,7 +85,7 @@ class ArrayWriter:
         self._dirty = DirtyChunks(budget, directory)
         self._budget = budget
         self._start_soon = start_soon
-        self._most_dirty = budget.limit // 2 if reader is not None else min(budget.limit // 2, _NEW_NBYTES)
+        self._most_dirty = min(budget.limit // 2, _APART_NBYTES) if is_apart else budget.limit // 2
         self._ready: deque[Coords] = deque()
         """Units that were written completely."""
         self._storing: dict[Coords, trio.Event] = {}

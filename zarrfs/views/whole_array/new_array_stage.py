@@ -239,6 +239,7 @@ class NewArrayStage(Stage):
             start_soon=None if self._same else self._context.start_soon,
             file_order=file_order,
             on_stored=self._on_stored if self._placing is None else self._stored_apart.extend,
+            is_apart=self._placing is not None,
         )
         for offset in range(head.nbytes, len(self._bytes), _PIECE_NBYTES):
             piece = self._bytes.read(offset, min(_PIECE_NBYTES, len(self._bytes) - offset))
