@@ -67,4 +67,13 @@ class Lost:
     reason: str
 
 
-LOST: tuple[Lost, ...] = ()
+_NAMES = "zarr3/ has documents and chunks of nodes; the test writes files of other names"
+_ZIP = "zarr3/ has documents and chunks of nodes; the test writes an archive"
+_V2 = "zarr3/ has documents of Zarr 3 only; the test writes those of Zarr 2"
+
+LOST: tuple[Lost, ...] = (
+    Lost("zarr 3", "zarr3", "tests/test_store/*", _NAMES),
+    Lost("zarr 3", "zarr3", "*zip*", _ZIP),
+    Lost("zarr 3", "zarr3", "tests/test_v2.py::*", _V2),
+    Lost("zarr 3", "zarr3", "*zarr2*", _V2),
+)
