@@ -59,7 +59,7 @@ SUITES = (
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Tests that pass on a local file system, but not in a view, by design: those whose names match ``tests`` (fnmatch)."""
+    """Tests that pass on a local file system, but not in a view, by design: those in whose names ``tests`` (a regular expression) is found."""
 
     suite: str
     place: str
@@ -68,12 +68,13 @@ class Lost:
 
 
 _NAMES = "zarr3/ has documents and chunks of nodes; the test writes files of other names"
-_ZIP = "zarr3/ has documents and chunks of nodes; the test writes an archive"
 _V2 = "zarr3/ has documents of Zarr 3 only; the test writes those of Zarr 2"
+_SHARDS = "arrays have no shards in zarr3/ (SEMANTICS.md): the document of a sharded array is refused"
+_OVER = "the test stores an array over a group that holds nodes, which is refused"
 
 LOST: tuple[Lost, ...] = (
-    Lost("zarr 3", "zarr3", "tests/test_store/*", _NAMES),
-    Lost("zarr 3", "zarr3", "*zip*", _ZIP),
-    Lost("zarr 3", "zarr3", "tests/test_v2.py::*", _V2),
-    Lost("zarr 3", "zarr3", "*zarr2*", _V2),
+    Lost("zarr 3", "zarr3", r"^tests/test_store/|zip|test_no_overwrite_|\.txt", _NAMES),
+    Lost("zarr 3", "zarr3", r"test_v2\.py|zarr2|\b2-local|test_creation_from_other_zarr_format", _V2),
+    Lost("zarr 3", "zarr3", r"sharding|test_order\w*\[True|test_transpose\[local-True|shards", _SHARDS),
+    Lost("zarr 3", "zarr3", r"test_from_array\[.*-local\]", _OVER),
 )
