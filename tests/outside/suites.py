@@ -59,7 +59,10 @@ SUITES = (
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Tests that pass on a local file system, but not in a view, by design: those in whose names ``tests`` (a regular expression) is found."""
+    """Tests that pass on a local file system, but not in a view, by design.
+
+    ``tests``: a regular expression that is found in their names.
+    """
 
     suite: str
     place: str
