@@ -27,7 +27,7 @@ HOUSE = """
     reports         hierarchy arrays transformers stores model options memory
     daemon          everything below
     lifecycle       options
-    options         -
+    options         memory
     fuse            vfs in_flight memory
     views           vfs hierarchy arrays containers dialects model stores.base memory threads registry
     vfs             memory threads durability

@@ -11,13 +11,13 @@ from tests.fuzz import corpus
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.rounds import Finding
 from tests.support.hostile_stores import provoke
-from tests.support.judged_mount import FORBIDDEN, check, judged
+from tests.support.judged_mount import FORBIDDEN, MEMORY_LIMIT, check, judged
 from tests.support.mounting import zarrfs
 
 TOGETHER = 60
 """Mutants in a mount."""
 
-PEAK = (192 << 20) + 150 * 10**6
+PEAK = MEMORY_LIMIT + 150 * 10**6
 LONGEST_WAIT_S = 0.25
 _ASKED_S = 10.0
 _ASKS = [

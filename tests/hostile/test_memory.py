@@ -435,7 +435,7 @@ def test_a_chunk_that_no_memory_and_no_disk_holds_is_refused(tmp_path: Path) -> 
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "none", small], check=False).returncode:
         pytest.skip("a small file system is root's to mount")
     try:
-        with mounted(store, "--cache-dir", str(small)) as mount, sampled(mount.pid) as peak:
+        with mounted(store, "--memory-limit", str(LIMIT), "--cache-dir", str(small)) as mount, sampled(mount.pid) as peak:
             assert errno_of((mount.path / "chunks/a/0").read_bytes) == 27
             assert "the room in the cache folder" in why(mount)
         assert peak.nbytes < ALLOWED

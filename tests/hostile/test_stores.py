@@ -16,16 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.hostile_stores import REFUSED, STORES, Hostile, provoke
-from tests.support.judged_mount import check, judged
+from tests.support.judged_mount import MEMORY_LIMIT, check, judged
 from tests.support.mounting import mountpoint, zarrfs
-from zarrfs.options.config import MountConfig
 
 pytestmark = [pytest.mark.fuse, pytest.mark.timeout(240)]
 
 BEYOND_LIMIT = 150 * 10**6
 """Allowance for Python, the libraries and everything whose size no store chooses."""
 
-PEAK = MountConfig(store="").memory_limit + BEYOND_LIMIT
+PEAK = MEMORY_LIMIT + BEYOND_LIMIT
 
 LONGEST_WAIT_S = 0.25 if os.environ.get("ZARRFS_QUIET") == "1" else 1.5
 """On an idle machine: five steps of the event loop, each as long as permitted (50 ms).

@@ -40,6 +40,14 @@ def test_a_cache_gives_back_what_others_need() -> None:
     assert not budget.take(10) or len(cached) < 4
 
 
+def test_caches_release_everything_when_the_machine_is_short_of_memory() -> None:
+    released: list[int] = []
+    budget = MemoryBudget(100)
+    budget.on_pressure(released.append)
+    budget.release()
+    assert released == [100]
+
+
 @trio_test
 async def test_work_waits_and_is_served_in_its_order() -> None:
     budget = MemoryBudget(100)

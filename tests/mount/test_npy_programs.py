@@ -169,7 +169,7 @@ def test_gibibytes_go_in_and_out_below_300_mb(tmp_path: Path) -> None:
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
     # Rows that differ from one another: 1 GiB from repeated pieces is as good as from a file.
     rows = np.repeat(np.arange(1, 65, dtype="<f4"), 32768).tobytes()
-    with mounted(store) as mount:
+    with mounted(store, "--memory-limit", "192MiB") as mount:
         path = mount.path / "npy" / "a.npy"
         with path.open("wb", buffering=0) as file:
             file.write(header.getvalue())

@@ -33,7 +33,7 @@ def test_shards_of_64_mib_are_written_with_little_more_memory_than_one_takes_twi
     np.save(tmp_path / "source.npy", elements)
     store = tmp_path / "store.zarr"
     zarr.create_group(store).create_array("a", shape=SHAPE, chunks=(128, 128), shards=(4096, 4096), dtype="u4")
-    with mounted(store) as mount:
+    with mounted(store, "--memory-limit", "192MiB") as mount:
         target = mount.path / "npy" / "a.npy"
         subprocess.run(["cp", tmp_path / "source.npy", target], check=True)
         assert mount.operations()["set"] == 2

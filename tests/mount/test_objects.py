@@ -198,7 +198,7 @@ def resident_peak_mib(mount: Mounted) -> int:
 @pytest.mark.full_length
 def test_what_lies_is_eio_for_that_chunk_alone_in_bounded_memory(tmp_path: Path) -> None:
     expected = hostile(tmp_path / "store")
-    with mounted(tmp_path / "store") as mount, watchdog(120):
+    with mounted(tmp_path / "store", "--memory-limit", "192MiB") as mount, watchdog(120):
         for name, good in expected.items():
             folder = mount.path / "chunks" / name
             assert {".zarray", "0", "1"} == set(os.listdir(folder))

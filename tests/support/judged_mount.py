@@ -32,6 +32,9 @@ _AGAIN_S = 0.3
 ANSWERED_S = 60.0
 """Limit for the answer to the last request of a killed program, whatever the load of this machine."""
 
+MEMORY_LIMIT = 192 << 20
+"""The ``--memory-limit`` of such mounts: the default follows the machine."""
+
 UMOUNT_S = 10.0
 """Limit for the end of an unused mount with nothing to store."""
 
@@ -57,7 +60,7 @@ class Verdict:
 @contextmanager
 def judged(store: Path | str, *options: str, umount_s: float = UMOUNT_S) -> Iterator[Verdict]:
     """Mount ``store`` with ``options``, watch it while the body runs, and unmount it. Asserts nothing: `check` does."""
-    with mounted(store, *options, ends_with=None) as mount:
+    with mounted(store, "--memory-limit", str(MEMORY_LIMIT), *options, ends_with=None) as mount:
         verdict = Verdict(mount)
         with _watching("memory", str(mount.pid)) as memory, _watching("waits", str(mount.path), str(mount.pid)) as waits:
             yield verdict

@@ -43,6 +43,7 @@ from zarrfs.hierarchy.roots import dialects, read_only_dialects
 from zarrfs.hierarchy.unstored_groups import UnstoredGroups
 from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
+from zarrfs.memory.machine import is_short
 from zarrfs.memory.spill import configure
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.options.cache_directory import cache_directory
@@ -64,8 +65,10 @@ from zarrfs.views.root import ControlDirectory, MountRoot
 
 log = logging.getLogger(__name__)
 
-# A buffer of at least this fraction (one in 24) of the memory limit lies in a file.
+# A buffer of at least this fraction (one in 24) of the memory limit, or this size, lies in a file.
 _LARGE = 24
+_LARGE_NBYTES = 8 << 20
+_RELIEF_SECONDS = 2.0
 _WATCHED_TTL = 300.0
 """Seconds for which decoded chunks are valid while every change is reported, except writes through shared mappings."""
 _WATCHED_NODES_TTL = 60.0
@@ -116,11 +119,11 @@ class MountTree:
         self.losses = Losses(Rescue(spill, public_url(config.store)))
         self.counters = HierarchyCounters()
         limit = config.memory_limit
-        budget = MemoryBudget(limit)
+        self._budget = budget = MemoryBudget(limit)
         freed = FreedMemory(lambda: budget.nbytes)
         budget.tidy = lambda: self._tasks.start_apart(threads.io, freed.give_back)
-        configure(spill, max(1 << 20, limit // _LARGE))
-        self._cache = ChunkCache(limit // 4, budget)
+        configure(spill, max(1 << 20, min(limit // _LARGE, _LARGE_NBYTES)))
+        self._cache = ChunkCache(limit // 2, budget)
         slabs = SlabPool(limit // 2, self.counters, spill, budget.share(limit // 2))
         self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=tasks.start_soon)
         self.staging = StagingArea(
@@ -194,6 +197,15 @@ class MountTree:
         self.observed.subscribe(self._on_change)
         if config.watch:
             tasks.keep(self.observed.follow, self._on_watched)
+
+    async def relieve(self) -> None:
+        """Empty the caches for as long as the machine runs short of memory. Runs in the background."""
+        while True:
+            await trio.sleep(_RELIEF_SECONDS)
+            if self._budget.nbytes and await threads.io(is_short):
+                self._budget.release()
+                if self._budget.tidy is not None:
+                    self._budget.tidy()
 
     def control(self, **more: Callable[[], dict[str, object]]) -> ControlDirectory:
         """Return the folder ``.zarrfs/``. ``more`` adds the caller's values to ``stats`` or ``config``."""

@@ -85,6 +85,7 @@ async def serve(
         async with trio.open_nursery() as background:
             Tasks(background).keep(_log_dropped)
             tree = await _tree(config, store, background)
+            Tasks(background).keep(tree.relieve)
             # Unusable plug-ins are logged at the start, not at the first read.
             registry.plugins("zarrfs.codecs")
             collect_in_portions()

@@ -82,6 +82,11 @@ class MemoryBudget:
         if self._queue and not self._regaining:
             self._serve()
 
+    def release(self) -> None:
+        """Release what caches hold: the machine runs short of memory."""
+        for release in self._caches:
+            release(self.limit)
+
     def on_pressure(self, release: Callable[[int], None]) -> None:
         """Register a callback ``release(nbytes)`` that is called when this many bytes are missing: a cache releases what it can."""
         self._caches.append(release)

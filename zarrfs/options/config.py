@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from zarrfs.errors import UsageError
+from zarrfs.memory.machine import default_limit
 from zarrfs.options.mount8 import STANDARD, is_standard, refusal
 from zarrfs.options.ownership import parse_group, parse_umask, parse_user
 
@@ -148,6 +149,8 @@ def _level(text: str) -> str:
 
 def _option(default: Any, parse: Callable[[str], Any], metavar: str, group: str, help: str, *, short: str | None = None) -> Any:
     row = Option(parse, metavar, group, help, flag=parse is _boolean, octal=parse is parse_umask, short=short)
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata={"option": row})
     return dataclasses.field(default=default, metadata={"option": row})
 
 
@@ -176,7 +179,13 @@ class MountConfig:
     dialect_choices: tuple[str, ...] = _option((), _choices, "D.C=V,...", "Layouts", "Interpretation of ambiguous documents")
     metadata_ttl: float = _option(10.0, _seconds, "SECONDS", "Caches", "Maximum delay of changes by other programs")
     watch: bool = _option(True, _boolean, "", "Caches", "Watch local folders by inotify (extra: watch)")
-    memory_limit: int = _option(192 << 20, parse_size, "SIZE", "Caches", "Memory for decoded chunks and staged data")
+    memory_limit: int = _option(
+        default_limit,
+        parse_size,
+        "SIZE",
+        "Caches",
+        "Memory for cached, staged data [default: 1/10, up to 4GiB]",
+    )
     cache_dir: str | None = _option(None, _path, "DIR", "Caches", "Spill folder [default: $XDG_CACHE_HOME/zarrfs, else $TMPDIR]")
     timeout: float = _option(60.0, _positive_seconds, "SECONDS", "Caches", "Deadline of one store operation")
     durable: bool = _option(False, _boolean, "", "Writing", "Sync to disk at every close, not only at fsync")
