@@ -65,10 +65,15 @@ def test_the_default_encoding_needs_its_prefix(key: str, ndim: int) -> None:
 def test_a_key_may_begin_as_it_does(encoding: ChunkKeyEncoding, coords: tuple[int, ...]) -> None:
     parts = encoding.encode(coords).split("/")
     for count in range(1, len(parts)):
-        assert encoding.may_begin("/".join(parts[:count]))
+        assert encoding.may_begin("/".join(parts[:count]), len(coords))
 
 
 @pytest.mark.parametrize("part", ["", "x", "c", "cx", "c01", "c1/x", "d1", "meta"])
 def test_what_no_key_begins_with(part: str) -> None:
-    assert not ChunkKeyEncoding("c", "/", "c0").may_begin(part)
-    assert not ChunkKeyEncoding("c", ".", "c0").may_begin("c1")
+    assert not ChunkKeyEncoding("c", "/", "c0").may_begin(part, 3)
+    assert not ChunkKeyEncoding("c", ".", "c0").may_begin("c1", 3)
+
+
+@given(encodings, coordinates)
+def test_no_key_begins_with_a_whole_key(encoding: ChunkKeyEncoding, coords: tuple[int, ...]) -> None:
+    assert not encoding.may_begin(encoding.encode(coords).removesuffix(encoding.suffix), len(coords))

@@ -6,6 +6,7 @@ This holds in every layout with a document at its root or in the folder of each 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
@@ -14,13 +15,13 @@ import numpy as np
 import pytest
 import trio
 
-from tests.support.trees import read, tree_over, walk, write
+from tests.support.trees import load, read, tree_over, walk, write
 from zarrfs.errors import NoSuchEntry, StoreUnsupported
 from zarrfs.keys import Prefix
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.values import DirEntry
 from zarrfs.transformers.forwarding import ForwardingStore
-from zarrfs.vfs.node import Directory
+from zarrfs.vfs.node import Directory, OpenFlags
 
 
 class Unlisted(ForwardingStore):
@@ -51,8 +52,6 @@ def test_each_key_of_a_node_is_found_by_name(dialect: str, shards: str | None) -
 
 async def _finds_each_key(options: dict[str, Any]) -> None:
     store = MemoryStore()
-    file = io.BytesIO()
-    np.save(file, np.arange(1, 17).reshape(4, 4))
     async with tree_over(store, **options) as tree:
         folder = await walk(tree, "npy")
         assert isinstance(folder, Directory)
@@ -61,7 +60,7 @@ async def _finds_each_key(options: dict[str, Any]) -> None:
             # Without listing, a group without documents cannot be found.
             name = "g/a"
             await folder.mkdir("g")
-        await write(tree, f"npy/{name}.npy", file.getvalue())
+        await write(tree, f"npy/{name}.npy", _npy(np.arange(1, 17).reshape(4, 4)))
     keys = {key: await store.get(key) async for key in store.list_prefix(Prefix(""))}
     assert len(keys) > 1
     async with tree_over(Unlisted(store)) as tree:
@@ -73,3 +72,67 @@ async def _finds_each_key(options: dict[str, Any]) -> None:
                 await folder.lookup("nothing")
             with pytest.raises(StoreUnsupported):
                 _ = [entry async for entry in folder.entries()]
+
+
+@pytest.mark.parametrize("dialect", ["v2", "v3_2019", "v3_2022", "v3"])
+def test_a_missing_chunk_is_no_folder(dialect: str) -> None:
+    trio.run(_stores_a_missing_chunk, {"new_dialect": dialect, "new_chunks": "2x2", "new_separator": "/"})
+
+
+async def _stores_a_missing_chunk(options: dict[str, Any]) -> None:
+    store = MemoryStore()
+    async with tree_over(store, **options) as tree:
+        await write(tree, "npy/a.npy", _npy(np.arange(1, 17).reshape(4, 4)))
+        (key,) = [key async for key in store.list_prefix(Prefix("")) if key.endswith("1/1")]
+    value = await store.get(key)
+    assert value is not None
+    await store.erase(key)
+    async with tree_over(Unlisted(store), **options) as tree:
+        folder = await walk(tree, f"raw/{key.rpartition('/')[0]}")
+        assert isinstance(folder, Directory)
+        with pytest.raises(NoSuchEntry):
+            await folder.lookup(key.name)
+        _, handle = await folder.create(key.name, OpenFlags(read=False, write=True))
+        await handle.write(0, value)
+        await handle.flush()
+        await handle.release()
+    assert await store.get(key) == value
+
+
+@pytest.mark.parametrize("dialect", ["v2", "v3_2019", "v3_2022", "v3"])
+def test_a_stored_group_that_may_hold_nodes_stays_a_group(dialect: str) -> None:
+    trio.run(_stays_a_group, {"new_dialect": dialect})
+
+
+async def _stays_a_group(options: dict[str, Any]) -> None:
+    store = MemoryStore()
+    array = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i2", "fill_value": 0, "order": "C"}
+    document = json.dumps(array | {"compressor": None, "filters": None}).encode()
+    async with tree_over(store, **options) as tree:
+        folder = await walk(tree, "npy")
+        assert isinstance(folder, Directory)
+        await folder.mkdir("g")
+        await write(tree, "npy/g/a.npy", _npy(np.arange(4)))
+    async with tree_over(Unlisted(store), **options) as tree:
+        group = await walk(tree, "chunks/g")
+        assert isinstance(group, Directory)
+        with pytest.raises(StoreUnsupported, match="may hold nodes"):
+            await group.create(".zarray", OpenFlags(read=False, write=True))
+        # A group that this mount has created is empty.
+        folder = await walk(tree, "chunks")
+        assert isinstance(folder, Directory)
+        await folder.mkdir("new")
+        new = await walk(tree, "chunks/new")
+        assert isinstance(new, Directory)
+        _, handle = await new.create(".zarray", OpenFlags(read=False, write=True))
+        await handle.write(0, document)
+        await handle.flush()
+        await handle.release()
+        assert (await load(tree, "npy/g/a.npy")).tolist() == [0, 1, 2, 3]
+        assert (await load(tree, "npy/new.npy")).shape == (4,)
+
+
+def _npy(array: np.ndarray[Any, Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()

@@ -367,7 +367,7 @@ class StoredChunks(ChunkStore):
                     coords = self._encoding.decode(relative + name, len(self._grid_shape))
                     if coords is not None and in_grid(coords, self._grid_shape):
                         found.append((coords, size, mtime_ns))
-                elif depth > 1 and self._encoding.may_begin(relative + name):
+                elif depth > 1 and self._encoding.may_begin(relative + name, len(self._grid_shape)):
                     pending.append((prefix.child(name), f"{relative}{name}/", depth - 1))
         return found
 
@@ -395,7 +395,7 @@ class StoredChunks(ChunkStore):
                 coords = self._encoding.decode(relative + name, ndim)
                 if coords is not None:
                     yield coords, size, mtime_ns
-            elif depth > 1 and self._encoding.may_begin(relative + name):
+            elif depth > 1 and self._encoding.may_begin(relative + name, ndim):
                 async for chunk in self._below(prefix.child(name), f"{relative}{name}/", depth - 1):
                     yield chunk
 

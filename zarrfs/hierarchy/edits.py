@@ -17,7 +17,6 @@ from functools import partial
 
 import trio
 
-from zarrfs.arrays.concurrency import has_any
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.errors import (
@@ -34,7 +33,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intent, Intents, Record, erase_in_steps, store_together
-from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at
+from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at, require_no_nodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, prefix_of
 from zarrfs.hierarchy.probe import holds_only_chunks
@@ -159,13 +158,14 @@ class NodeEditor:
     async def turn_into_array(self, node: ArrayNode) -> None:
         """Replace the group at ``node.path``, which contains no node, by this array. The attributes are those of ``node``.
 
-        Raises `EntryExists` if the path is an array, or has nodes below.
+        Raises `EntryExists` if the path is an array, and as `require_no_nodes`.
         """
         layout = await self._new.layout_for(node.path)
         async with self._editing(layout):
             before = await self._hierarchy.node(node.path)
-            if not isinstance(before, GroupNode) or await has_any(self._hierarchy.children(node.path)):
-                raise EntryExists(f"{node.path}: not an empty group", key=node.path)
+            if not isinstance(before, GroupNode):
+                raise EntryExists(f"{node.path}: not a group", key=node.path)
+            await require_no_nodes(self._hierarchy, self._store, before)
             await self._new.make_parents(layout, node.path)
             await self._new.clear(layout, node)
             await self._new.write(layout, node, over=True)

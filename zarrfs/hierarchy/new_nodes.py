@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import CaseConflict, EntryExists, HiddenKeys, MetadataError, NotADirectory
+from zarrfs.errors import CaseConflict, ContentInvalid, EntryExists, HiddenKeys, MetadataError, NotADirectory, StoreUnsupported
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.intents import erase_in_steps
@@ -21,6 +21,16 @@ from zarrfs.stores.base import Store
 _SEARCHED = 1000
 ERASED_AT_ONCE = 1000
 """Number of keys erased in one step."""
+
+
+async def require_no_nodes(hierarchy: Hierarchy, store: Store, group: GroupNode) -> None:
+    """Raise `ContentInvalid` if ``group`` holds nodes and cannot become an array, `StoreUnsupported` if that is unknown."""
+    if await has_any(hierarchy.children(group.path)):
+        raise ContentInvalid(f"{group.path} is a group that holds nodes: it cannot become an array", key=group.path)
+    if group.explicit and not store.capabilities.list:
+        raise StoreUnsupported(
+            f"{group.path} cannot become an array: the store cannot list, and the group may hold nodes", key=group.path
+        )
 
 
 class NewNodes:

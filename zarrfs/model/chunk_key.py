@@ -53,11 +53,16 @@ class ChunkKeyEncoding:
             return None
         return tuple(map(int, reversed(parts) if self.backwards else parts))
 
-    def may_begin(self, part: str) -> bool:
-        """Return True if a chunk key may begin with ``part`` and a slash."""
+    def may_begin(self, part: str, ndim: int) -> bool:
+        """Return True if a chunk key of an array of ``ndim`` dimensions may begin with ``part`` and a slash."""
+        if ndim == 0:
+            return self.scalar.startswith(f"{part}/")
         if self.prefix.startswith(f"{part}/"):
             return True
-        return self.separator == "/" and part.startswith(self.prefix) and all(map(_is_index, part[len(self.prefix) :].split("/")))
+        if self.separator != "/" or not part.startswith(self.prefix):
+            return False
+        indices = part[len(self.prefix) :].split("/")
+        return len(indices) < ndim and all(map(_is_index, indices))
 
 
 def _is_index(part: str) -> bool:

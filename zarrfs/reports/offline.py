@@ -83,7 +83,7 @@ async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIte
 async def below_array(hierarchy: Hierarchy, node: ArrayNode) -> list[NodePath]:
     """Return nodes with documents below an array, which has no members, so that no view shows them. Not all if there are many."""
     keys = node.metadata.chunk_key_encoding
-    names = sorted(name for name in await hierarchy.child_names(node.path) if not keys.may_begin(name))
+    names = sorted(name for name in await hierarchy.child_names(node.path) if not keys.may_begin(name, node.metadata.ndim))
     found: list[NodePath] = []
     for name in names[:_FEW]:
         child = await hierarchy.node(node.path.child(name))

@@ -22,12 +22,12 @@ from zarrfs.arrays.live_node import LiveNode
 from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     AcrossViews,
-    ContentInvalid,
     DirectoryNotEmpty,
     NameInvalid,
     NotPermitted,
     ZarrfsError,
 )
+from zarrfs.hierarchy.new_nodes import require_no_nodes
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs.content import Content
@@ -240,7 +240,7 @@ class NodeFolder(OverlayDirectory):
             and name != self.view_format.group_document
             and isinstance(contents, GroupContents)
         ):
-            await self._require_no_nodes(name)
+            await require_no_nodes(self._context.hierarchy, self._context.store, contents.node)
         content = await contents.content(name)
         if content is not None:
             return content
@@ -329,10 +329,6 @@ class NodeFolder(OverlayDirectory):
             return False
         is_unwritten = self.state.is_unwritten(self.path) or (self.path == ROOT and not contents.node.explicit)
         return is_unwritten and not await has_any(self._context.hierarchy.children(self.path))
-
-    async def _require_no_nodes(self, name: str) -> None:
-        if await has_any(self._context.hierarchy.children(self.path)):
-            raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident(name))
 
     def _described(self, contents: FolderContents) -> ExtendedAttributes:
         forgets = isinstance(contents, GroupContents) and self.state.is_unwritten(self.path)

@@ -36,7 +36,8 @@ async def _leads_to_chunk(hierarchy: Hierarchy, layout: Layout, prefix: Prefix) 
         node = await hierarchy.node(path)
         if isinstance(node, ArrayNode):
             inside = "/".join(parts[number:])
-            return prefix.startswith(node.chunk_prefix) and (not inside or node.metadata.chunk_key_encoding.may_begin(inside))
+            encoding, ndim = node.metadata.chunk_key_encoding, node.metadata.ndim
+            return prefix.startswith(node.chunk_prefix) and (not inside or encoding.may_begin(inside, ndim))
         if number == len(parts):
             # A group without an own prefix for documents: below it there may be chunks.
             return node is not None
