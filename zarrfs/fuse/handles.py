@@ -39,10 +39,10 @@ class OpenDirectory:
     """A listing in progress.
 
     The last entries read from the tree are kept, since the kernel requests some again; so is the error that ended it, which must not be
-    taken for its end. ``epoch``: of the kernel cache at its start.
+    taken for its end. ``epoch``: of the kernel cache at its start. ``removed``: names removed through this mount since then.
     """
 
-    __slots__ = ("_passed", "entries", "epoch", "error", "inode", "iterator", "listed")
+    __slots__ = ("_passed", "entries", "epoch", "error", "inode", "iterator", "listed", "removed")
 
     def __init__(self, inode: Inode, iterator: AsyncIterator[Entry], epoch: int) -> None:
         self.inode = inode
@@ -52,6 +52,7 @@ class OpenDirectory:
         self._passed = 0
         self.error: Exception | None = None
         self.listed = False
+        self.removed: set[str] = set()
 
     def has_dropped(self, position: int) -> bool:
         """Return True if the entry at ``position`` is no longer kept: the listing must then restart."""
@@ -83,6 +84,7 @@ class OpenDirectory:
         self.epoch = epoch
         before, self.iterator, self.error = self.iterator, iterator, None
         self.entries.clear()
+        self.removed.clear()
         self._passed = 0
         if isinstance(before, AsyncGenerator):
             await before.aclose()

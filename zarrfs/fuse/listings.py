@@ -33,20 +33,23 @@ class Listings:
         listing.listed = True
         if not self._add_dots(listing.inode, start_id, token):
             return
-        position = start
+        position, is_empty = start, True
         until = trio.current_time() + _ANSWER_S
         # A killed program waits for the answer: the kernel gets the entries read by then, and asks again.
-        while position == start or trio.current_time() < until:
+        while is_empty or trio.current_time() < until:
             try:
                 entry = await listing.entry(position)
             except Exception:
-                if position > start:
+                if not is_empty:
                     # The kernel gets these entries and asks again: an error now would leave references that it does not know of.
                     return
                 raise
             if entry is None:
                 return
             name, is_directory, size, mtime_ns, writable, *more = entry
+            if name in listing.removed:
+                position += 1
+                continue
             attributes = Attributes(is_directory, max(size, 0), mtime_ns, writable, allocated=more[0] if more else None)
             # The reference is the kernel's only if the entry fits; else it is taken back.
             stamp = stamp_of(attributes) if size != SIZE_UNKNOWN else UNKNOWN_FILE
@@ -59,6 +62,7 @@ class Listings:
             if not pyfuse3.readdir_reply(token, name_of(name), shown, position + len(_DOTS)):
                 self._session.inodes.forget(ino, 1)
                 return
+            is_empty = False
 
     def _add_dots(self, folder: Inode, start_id: int, token: pyfuse3.ReaddirToken) -> bool:
         """Add the folder itself and the one above, unless their offsets are passed; return True if there is room for more.

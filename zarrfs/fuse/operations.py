@@ -117,6 +117,7 @@ class Operations(pyfuse3.Operations):
         with self.session.notifier.locked((parent.ino, text)):
             await (await self.session.directory(parent)).unlink(text)
             self.session.vanished(parent, text)
+            self.session.unlist(parent, text)
             await self.session.drain_names()
         await self.session.let_go(unlinked)
 
@@ -127,6 +128,7 @@ class Operations(pyfuse3.Operations):
         with self.session.notifier.locked((parent.ino, text), also=[removed.ino] if removed is not None else []):
             await (await self.session.directory(parent)).rmdir(text)
             self.session.vanished(parent, text)
+            self.session.unlist(parent, text)
             await self.session.drain_names()
 
     @guarded
@@ -150,6 +152,7 @@ class Operations(pyfuse3.Operations):
                 old, await self.session.directory(new_parent), new, replace=flags != pyfuse3.RENAME_NOREPLACE
             )
             moved = self.inodes.find(below(old_parent, old))
+            self.session.unlist(old_parent, old)
             if moved is not None:
                 # Else it has its new name already: the rename was announced to other views with it.
                 self.session.vanished(new_parent, new)
@@ -238,7 +241,10 @@ class Operations(pyfuse3.Operations):
     async def _open(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
         if entry.nameless:
             raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
-        file = await self.session.file(entry)
+        try:
+            file = await self.session.file(entry)
+        except NoSuchEntry as error:
+            raise StaleEntry(f"{entry.path!r}: is gone", key=entry.path) from error
         self._part_from_another(entry, file)
         try:
             handle = await file.open(how)

@@ -190,6 +190,12 @@ class Session:
             self.inodes.vanished(inode)
         return inode
 
+    def unlist(self, parent: Inode, name: str) -> None:
+        """Omit a removed name from the rest of listings in progress: the kernel would take it for a new one."""
+        for listing in self.directories.values():
+            if listing.inode is parent:
+                listing.removed.add(name)
+
     # --- handles ------------------------------------------------------------------------------------------------------------
 
     def open_file(self, inode: Inode) -> OpenFile | None:
