@@ -151,3 +151,20 @@ def test_edits_in_other_views_keep_shards_in_every_copy_of_the_document(store: P
         assert stored.shards == (4, 6) and dict(stored.attrs) == {"unit": "km"}
         assert (stored[5:9] == 3).all()
         np.testing.assert_array_equal(stored[9:14], ELEMENTS[9:14])
+
+
+def test_folders_of_chunks_without_a_folder_in_the_store_take_files(store: Path, plain: Path) -> None:
+    array: Any = zarr.open_array(store / "a")
+    chunk = (plain / "a" / "c" / "0" / "0").read_bytes()
+    with mounted(f"{store}|unsharded:", "--resize-erases") as mount:
+        chunks = mount.path / "raw" / "a" / "c"
+        # The shard of these is c/3/1.
+        (chunks / "6" / "other").mkdir()
+        (chunks / "6" / ".3.Ab12Cd").write_bytes(chunk)
+        (chunks / "6" / ".3.Ab12Cd").rename(chunks / "6" / "3")
+        np.testing.assert_array_equal(array[12:14, 9:], ELEMENTS[:2, :3])
+        shutil.rmtree(chunks)
+        assert (array[...] == -1).all() and not (store / "a" / "c").exists()
+        (chunks / "0").mkdir(parents=True)
+        (chunks / "0" / "1").write_bytes(chunk)
+        np.testing.assert_array_equal(array[:2, 3:6], ELEMENTS[:2, :3])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
+from zarrfs.stores.presupposing import presupposed, presupposing_nothing
 from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.sharded_grid import ShardedGrid
@@ -214,7 +215,8 @@ class UnshardedStore(ForwardingStore):
         if documents is not None:
             value = await self._stored(key, bytes(value), documents)
         try:
-            return await store.set(key, value, expect=expect)
+            with self._presupposing(key):
+                return await store.set(key, value, expect=expect)
         finally:
             self._changed(key, store)
 
@@ -240,7 +242,8 @@ class UnshardedStore(ForwardingStore):
             await Store.set_partial_values(self, others)
         for store, values in at.items():
             try:
-                await store.set_partial_values(values)
+                with self._presupposing(values[0][0]):
+                    await store.set_partial_values(values)
             finally:
                 for key in dict.fromkeys(key for key, _, _ in values):
                     self._changed(key, store)
@@ -299,6 +302,12 @@ class UnshardedStore(ForwardingStore):
         store, documents = await self._store_of(key)
         return store is self.inner and documents is None
 
+    def _presupposing(self, target: Key | Prefix) -> AbstractContextManager[None]:
+        """Return the context in which ``target`` is set: ``inner`` need not have the folders of chunks, which must exist here."""
+        held, open_array = presupposed(), self._known_over(target)
+        is_shown_only = held is not None and open_array is not None and open_array.lies_inside(held.prefix)
+        return presupposing_nothing() if is_shown_only else nullcontext()
+
     def _changed(self, key: Key, store: Store) -> None:
         if store is self.inner:
             self._arrays.changed(key)
@@ -341,7 +350,8 @@ class UnshardedStore(ForwardingStore):
 
     async def make_prefix(self, prefix: Prefix) -> None:
         open_array = await self._of_prefix(prefix)
-        await (open_array.store if open_array is not None else self.inner).make_prefix(prefix)
+        with self._presupposing(prefix):
+            await (open_array.store if open_array is not None else self.inner).make_prefix(prefix)
         self._arrays.changed(prefix)
 
     async def remove_prefix(self, prefix: Prefix) -> None:
