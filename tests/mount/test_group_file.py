@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,38 @@ def test_an_array_that_is_erased_leaves_the_others_readable(mount: Mounted, by: 
     finally:
         os.close(descriptor)
     assert set(elements_of(path)) == {"/a", "/g/c"}
+
+
+def _look(path: Path) -> None:
+    path.stat()
+
+
+def _list(path: Path) -> None:
+    run("ls", "-l", path.parent)
+
+
+def _read(path: Path) -> None:
+    assert set(elements_of(path)) == {"/a", "/g/b", "/g/c", "/z"}
+
+
+@pytest.mark.parametrize("seen_by", [_look, _list, _read])
+def test_an_open_file_keeps_its_layout_when_an_array_changes_its_shape(mount: Mounted, seen_by: Callable[[Path], None]) -> None:
+    """Neither the size nor the pages of the file that is rendered next become those of the open one."""
+    path, document = mount.path / "bundle/s.bundle", mount.path / "chunks/a/.zarray"
+    np.save(mount.path / "npy/z.npy", np.arange(9_000, dtype="i2"))
+    for shape in (19_999, 19_990, 20_000):
+        before = path.read_bytes()
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            array = json.loads(document.read_text())
+            document.write_text(json.dumps(array | {"shape": [shape]}))
+            seen_by(path)
+            # The last page has no elements of the changed array.
+            start = len(before) // 4096 * 4096
+            assert os.pread(descriptor, 100_000, start) == before[start:]
+        finally:
+            os.close(descriptor)
+        assert elements_of(path)["/a"].shape == (shape,)
 
 
 def test_what_is_written_through_other_views_is_in_the_next_read(mount: Mounted) -> None:

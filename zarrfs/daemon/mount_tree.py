@@ -425,8 +425,8 @@ class MountTree:
                     yield ChangedEntry(path=path, gone=affected.gone, known=published.verbatim)
                 elif affected.content:
                     # For open files, a renamed value is unchanged.
-                    superseded = not change.of_move and self.staging.replaced(ident, gone=affected.gone)
-                    yield ChangedEntry(path=path, gone=affected.gone, superseded=superseded)
+                    replaced = not change.of_move and self.staging.replaced(ident, gone=affected.gone)
+                    yield ChangedEntry(path=path, gone=affected.gone, superseded=replaced or affected.superseded)
                 else:
                     # A new time makes another generation, by which open readers check their data.
                     self.staging.changed(ident)

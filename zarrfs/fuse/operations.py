@@ -245,13 +245,13 @@ class Operations(pyfuse3.Operations):
             file = await self.session.file(entry)
         except NoSuchEntry as error:
             raise StaleEntry(f"{entry.path!r}: is gone", key=entry.path) from error
-        self._part_from_another(entry, file)
+        self._part_from_another(entry, file.of)
         try:
             handle = await file.open(how)
         except NoSuchEntry as error:
             raise StaleEntry(f"{entry.path!r}: is gone", key=entry.path) from error
         except StaleEntry:
-            self._part_from_another(entry, file)
+            self._part_from_another(entry, file.of)
             raise
         if how.write:
             await self.session.let_go(entry)
@@ -261,6 +261,8 @@ class Operations(pyfuse3.Operations):
             entry.stamp = entry.size = 0
             return self._file_info(entry, handle, how, keep_cache=False, opener=opener)
         try:
+            # It may have become another file since it was found.
+            self._part_from_another(entry, handle.of)
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
             if entry.nameless or (entry.stamp and not matches_kernel(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
                 # The value was replaced since the kernel got its size.
@@ -276,9 +278,9 @@ class Operations(pyfuse3.Operations):
         keep_cache = are_valid and known and not entry.doubtful
         return self._file_info(entry, handle, how, keep_cache=keep_cache, opener=opener)
 
-    def _part_from_another(self, entry: Inode, file: File) -> None:
-        """Raise `StaleEntry` if ``entry`` is open with another file: the kernel then finds ``file`` under another number."""
-        if self.session.is_another_file(entry, file.of):
+    def _part_from_another(self, entry: Inode, of: object) -> None:
+        """Raise `StaleEntry` if ``entry`` is open with another file than ``of``, which the kernel then finds under another number."""
+        if self.session.is_another_file(entry, of):
             self.inodes.vanished(entry)
             raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
 

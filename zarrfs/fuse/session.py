@@ -163,20 +163,26 @@ class Session:
         """Return the inode of ``node``, with a reference by the kernel, which gets these ``attributes``."""
         stamp = stamp_of(attributes) if attributes is not None else 0
         inode = self.inodes.refer(parent, name, is_folder=isinstance(node, Directory), stamp=stamp)
+        if inode.open_handles and isinstance(node, File):
+            inode = self._parted(inode, parent, name, node.of, stamp)
         self.inodes.attach(inode, node)
         inode.size = attributes.size if attributes is not None else -1
         return inode
 
     def refer_made(self, parent: Inode, name: str, file: File, handle: Handle) -> Inode:
         """Return `refer` for a file that was created, or opened instead of created."""
-        inode = self.inodes.refer(parent, name, is_folder=False)
-        if self.is_another_file(inode, handle.of):
-            # The previous file of that name is still open.
-            inode.lookups -= 1
-            self.inodes.vanished(inode)
-            inode = self.inodes.refer(parent, name, is_folder=False)
+        inode = self._parted(self.inodes.refer(parent, name, is_folder=False), parent, name, handle.of)
         self.inodes.attach(inode, file)
         return inode
+
+    def _parted(self, inode: Inode, parent: Inode, name: str, of: object, stamp: int = 0) -> Inode:
+        """Return ``inode``, referred to by the kernel, or a new one if it is open with another file of its name."""
+        if not self.is_another_file(inode, of):
+            return inode
+        # The pages and the size of the previous file are not those of this one.
+        inode.lookups -= 1
+        self.inodes.vanished(inode)
+        return self.inodes.refer(parent, name, is_folder=False, stamp=stamp)
 
     def is_another_file(self, inode: Inode, of: object) -> bool:
         """Return True if ``inode`` is open with a file of another `Handle.of`, with which the file would share the kernel's pages."""

@@ -137,11 +137,13 @@ class Affected:
     """An entry of a view that a change affects.
 
     ``names``: from the view's root down. ``gone``: it may have lost its name. ``content``: its content may have changed.
+    ``superseded``: as in `ChangedEntry`, whether or not it is staged.
     """
 
     names: tuple[str, ...]
     gone: bool = False
     content: bool = True
+    superseded: bool = False
 
 
 class View(abc.ABC):

@@ -47,7 +47,8 @@ class GroupFileView(View):
                     break
                 named[path] = gone
                 self._times.changed(path)
-                yield from (Affected(file, gone=gone) for file in self._files(path))
+                # Another layout is another file: open ones keep theirs, and the size that the kernel has.
+                yield from (Affected(file, gone=gone, superseded=gone) for file in self._files(path))
             if gone and node.path != ROOT:
                 yield Affected(self._folder(node.path), gone=True)
 
