@@ -64,6 +64,9 @@ async def _finds_each_key(options: dict[str, Any]) -> None:
     keys = {key: await store.get(key) async for key in store.list_prefix(Prefix(""))}
     assert len(keys) > 1
     async with tree_over(Unlisted(store)) as tree:
+        if not any(key.startswith("g/") for key in keys):
+            with pytest.raises(NoSuchEntry):
+                await walk(tree, "raw/g")
         for key, value in keys.items():
             assert await read(tree, f"raw/{key}") == value
             folder = await walk(tree, f"raw/{key.rpartition('/')[0]}")

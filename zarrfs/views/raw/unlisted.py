@@ -9,7 +9,7 @@ from zarrfs.dialects.base import Layout
 from zarrfs.errors import NameInvalid
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ROOT, Prefix
-from zarrfs.model.metadata import ArrayNode
+from zarrfs.model.metadata import ArrayNode, Node
 
 
 async def leads_to_node(hierarchy: Hierarchy, prefix: Prefix) -> bool:
@@ -18,7 +18,7 @@ async def leads_to_node(hierarchy: Hierarchy, prefix: Prefix) -> bool:
         if any(key.startswith(prefix) for key in layout.document_keys(ROOT)):
             return True
         path = layout.node_of_prefix(prefix)
-        if path is not None and await hierarchy.node(path) is not None:
+        if path is not None and _is_of(layout, await hierarchy.node(path)):
             return True
         if await _leads_to_chunk(hierarchy, layout, prefix):
             return True
@@ -28,7 +28,7 @@ async def leads_to_node(hierarchy: Hierarchy, prefix: Prefix) -> bool:
 async def _leads_to_chunk(hierarchy: Hierarchy, layout: Layout, prefix: Prefix) -> bool:
     above = layout.chunk_prefix(ROOT)
     if above.startswith(prefix):
-        return await hierarchy.node(ROOT) is not None
+        return _is_of(layout, await hierarchy.node(ROOT))
     if not prefix.startswith(above):
         return False
     path, parts = ROOT, prefix[len(above) : -1].split("/")
@@ -40,9 +40,14 @@ async def _leads_to_chunk(hierarchy: Hierarchy, layout: Layout, prefix: Prefix) 
             return prefix.startswith(node.chunk_prefix) and (not inside or encoding.may_begin(inside, ndim))
         if number == len(parts):
             # A group without an own prefix for documents: below it there may be chunks.
-            return node is not None
+            return _is_of(layout, node)
         try:
             path = path.child(parts[number])
         except NameInvalid:
             return False
     return False
+
+
+def _is_of(layout: Layout, node: Node | None) -> bool:
+    """Return True if ``node`` has its keys where ``layout`` puts them, and not in the places of another dialect."""
+    return node is not None and node.dialect == layout.dialect.name
