@@ -29,7 +29,7 @@ class Connection:
         self._requests.register(descriptor, select.POLLIN)
 
     @classmethod
-    def made_by(cls, mount: Callable[[], None]) -> Connection | None:
+    def opened_by(cls, mount: Callable[[], None]) -> Connection | None:
         """Call ``mount``, which creates a connection, and return it; None if it cannot be found."""
         before = _descriptors()
         mount()

@@ -33,7 +33,7 @@ def mount(operations: Operations, mountpoint: str, options: Mapping[str, str], f
     """
     every = {*flags, *(f"{name}={_escaped(value)}" for name, value in options.items())}
     try:
-        return Connection.made_by(lambda: pyfuse3.init(operations, mountpoint, every))
+        return Connection.opened_by(lambda: pyfuse3.init(operations, mountpoint, every))
     except RuntimeError as error:
         raise FuseUnavailable(str(error)) from error
 

@@ -201,7 +201,7 @@ class Operations(pyfuse3.Operations):
         # chunk or document cannot be published.
         parent, text = self.inodes[parent_inode], text_of(name)
         file, handle = await (await self.session.directory(parent)).create(text, OpenFlags(read=False, write=True))
-        entry = self.session.refer_made(parent, text, file, handle)
+        entry = self.session.refer_created(parent, text, file, handle)
         self.session.hold(entry, handle)
         return self._attributor.entry(entry.ino, await handle.attributes())
 
@@ -331,7 +331,7 @@ class Operations(pyfuse3.Operations):
             if not isinstance(node, File):
                 raise IsADirectory(f"{text!r}: is a folder", key=text) from None
             file, handle = node, await node.open(how)
-        entry = self.session.refer_made(parent, text, file, handle)
+        entry = self.session.refer_created(parent, text, file, handle)
         return self._file_info(entry, handle, how, keep_cache=False, opener=ctx.pid), self._attributor.entry(
             entry.ino, await handle.attributes()
         )

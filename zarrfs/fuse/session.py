@@ -72,7 +72,7 @@ class Session:
         self._hidden = dict(hidden or {})
         self._changes_reported = changes_reported
         self._on_error = on_error
-        self._made: dict[int, int] = {}
+        self._held: dict[int, int] = {}
         self._stale: dict[int, tuple[Inode | None, str]] = {}
         self._releasing: dict[OpenFile, trio.Event] = {}
         self._last_handle = 0
@@ -169,7 +169,7 @@ class Session:
         inode.size = attributes.size if attributes is not None else -1
         return inode
 
-    def refer_made(self, parent: Inode, name: str, file: File, handle: Handle) -> Inode:
+    def refer_created(self, parent: Inode, name: str, file: File, handle: Handle) -> Inode:
         """Return `refer` for a file that was created, or opened instead of created."""
         inode = self._parted(self.inodes.refer(parent, name, is_folder=False), parent, name, handle.of)
         self.inodes.attach(inode, file)
@@ -266,11 +266,11 @@ class Session:
 
     def hold(self, inode: Inode, handle: Handle) -> None:
         """Hold open a file created by mknod(2), until it is opened for writing, or removed (`let_go`)."""
-        self._made[inode.ino] = self.add_file(inode, handle)
+        self._held[inode.ino] = self.add_file(inode, handle)
 
     async def let_go(self, inode: Inode | None) -> None:
         """Close the handle that `hold` keeps of ``inode``, if any."""
-        number = self._made.pop(inode.ino, None) if inode is not None else None
+        number = self._held.pop(inode.ino, None) if inode is not None else None
         if number is not None:
             await self.release_file(number)
 

@@ -96,7 +96,7 @@ class MemoryStore(Store):
         moved = self._detach(old)
         assert moved is not None
         *above, name = new[:-1].split("/")
-        self._made_folder(above).enter(name, moved, time.time_ns())
+        self._ensure_folder(above).enter(name, moved, time.time_ns())
         return True
 
     async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
@@ -111,7 +111,7 @@ class MemoryStore(Store):
         assert second is not None
         for prefix, folder in ((one, second), (other, first)):
             *above, name = prefix[:-1].split("/")
-            self._made_folder(above).enter(name, folder, time.time_ns())
+            self._ensure_folder(above).enter(name, folder, time.time_ns())
 
     async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         folder = self._folder(prefix)
@@ -143,7 +143,7 @@ class MemoryStore(Store):
 
     def _put(self, key: Key, value: _Value, now: int) -> None:
         *above, name = key.split("/")
-        folder = self._made_folder(above)
+        folder = self._ensure_folder(above)
         if name not in folder.values:
             folder.mtime_ns = now
         folder.values[name] = value
@@ -183,7 +183,7 @@ class MemoryStore(Store):
             line.append(below)
         return line
 
-    def _made_folder(self, parts: list[str]) -> _Folder:
+    def _ensure_folder(self, parts: list[str]) -> _Folder:
         folder = self._root
         for part in parts:
             below = folder.folders.get(part)

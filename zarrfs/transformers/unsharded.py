@@ -116,13 +116,13 @@ class UnshardedStore(ForwardingStore):
         open_array, metadata = self._open_arrays.get(node.chunk_prefix), node.metadata
         layout = (metadata.chunk_key_encoding, metadata.grid_shape, metadata.shards)
         if open_array is None or open_array.layout != layout:
-            open_array = self._open_arrays[node.chunk_prefix] = self._made(node.chunk_prefix, metadata, layout)
+            open_array = self._open_arrays[node.chunk_prefix] = self._new_array(node.chunk_prefix, metadata, layout)
             if len(self._open_arrays) > _ARRAYS:
                 self._open_arrays.popitem(last=False)
         self._open_arrays.move_to_end(node.chunk_prefix)
         return open_array
 
-    def _made(self, prefix: Prefix, metadata: ArrayMetadata, layout: tuple[object, ...]) -> _OpenArray:
+    def _new_array(self, prefix: Prefix, metadata: ArrayMetadata, layout: tuple[object, ...]) -> _OpenArray:
         store, grids = self.inner, []
         for spec, grid_shape in metadata.bundles:
             keys = prefix, metadata.chunk_key_encoding, grid_shape, spec

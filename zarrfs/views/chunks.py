@@ -159,7 +159,7 @@ class ChunksDocument(NodeDocument):
             await self._change_group(node, data)
 
     def is_equivalent(self, rendered: bytes | None, written: bytes) -> bool:
-        if self.name == ZATTRS and rendered is not None and self._state.is_made_array(self.path):
+        if self.name == ZATTRS and rendered is not None and self._state.is_created_array(self.path):
             return is_without_additions(rendered, written)
         return is_equivalent(self.path, self.name, rendered, written)
 
@@ -213,9 +213,9 @@ class ChunksDocument(NodeDocument):
             attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
         new_array = replace(new, metadata=metadata, attributes=attributes)
         await editor.turn_into_array(new_array)
-        self._state.made_array(self.path)
+        self._state.array_created(self.path)
         document, shown = self._view_format.ident(self.path, ZATTRS), documents_of(new_array).get(ZATTRS)
-        self._state.made_unlisted(self.path, document, None if node.attributes else shown)
+        self._state.hide_until_listed(self.path, document, None if node.attributes else shown)
         text = self._state.text(document, documents_of(node).get(ZATTRS))
         if text is not None and shown is not None and is_without_additions(shown, text):
             self._state.wrote(document, shown, text)

@@ -50,7 +50,7 @@ def child_path(path: NodePath, name: str) -> NodePath:
     return path.child(part)
 
 
-def made_name(stem: str, suffix: str) -> str:
+def entry_name_of(stem: str, suffix: str) -> str:
     """Return ``stem`` + ``suffix`` as an entry name, shortened if too long; `GroupChildren` resolves conflicts."""
     if len(os.fsencode(stem + suffix)) > names.MAX_NBYTES - _RESERVED_NBYTES:
         stem = names.digest_of(stem)
@@ -94,7 +94,7 @@ def unsupported_child(view: str, name: str, node: UnsupportedNode, mtime_ns: int
     reason = f"{printable(node.reason)}\n".encode()
     ident = f"{view}{node.path}{UNSUPPORTED_SUFFIX}"
     return Child(
-        made_name(name, UNSUPPORTED_SUFFIX),
+        entry_name_of(name, UNSUPPORTED_SUFFIX),
         False,
         lambda: text(ident, reason, mtime_ns=mtime_ns, extended=described(node)),
         len(reason),

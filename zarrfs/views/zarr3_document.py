@@ -84,7 +84,7 @@ class Zarr3Document(NodeDocument):
         except NotRepresentable as error:
             raise ContentInvalid(f"{self.ident}: {error}", key=self.ident) from error
         await editor.turn_into_array(new)
-        self._state.made_array(self.path)
+        self._state.array_created(self.path)
 
     def _new_array(self, layout: Layout, written: ArrayNode, shards: tuple[ShardSpec, ...]) -> ArrayNode:
         """Return the new array for the document ``written``. Raises `ContentInvalid`, `NotRepresentable`."""

@@ -9,7 +9,7 @@ from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode
-from zarrfs.views.group_directory import UNSUPPORTED_SUFFIX, Child, GroupChildren, made_name, node_ident, unsupported_child
+from zarrfs.views.group_directory import UNSUPPORTED_SUFFIX, Child, GroupChildren, entry_name_of, node_ident, unsupported_child
 from zarrfs.views.group_file.file import GroupFile, MountedFormat
 
 
@@ -57,7 +57,7 @@ class GroupFiles(GroupChildren):
     async def _file(self, name: str, node: Node) -> Child:
         if isinstance(node, UnsupportedNode):
             return self.show_unsupported(name, node)
-        file_name = made_name(name, self._suffix)
+        file_name = entry_name_of(name, self._suffix)
         file = GroupFile(self._mounted, node.path, node_ident(self.view, node.path.parent, file_name))
         try:
             attributes = await file.attributes()

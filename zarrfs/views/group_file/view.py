@@ -12,7 +12,7 @@ from zarrfs.stores.change import Change
 from zarrfs.vfs import names
 from zarrfs.vfs.node import Directory
 from zarrfs.views.base import Affected, NamedEntry, View, ViewContext, ViewPlugin, path_of
-from zarrfs.views.group_directory import UNSUPPORTED_SUFFIX, made_name
+from zarrfs.views.group_directory import UNSUPPORTED_SUFFIX, entry_name_of
 from zarrfs.views.group_file.file import MountedFormat
 from zarrfs.views.group_file.folder import GroupFolder
 from zarrfs.views.group_file.layouts import GroupLayouts
@@ -67,8 +67,8 @@ class GroupFileView(View):
         """Yield the names of the file of a node, if it is a group, and of the file with the reason if it has none."""
         *above, name = self._folder(path)
         stem = self._context.store_name if path == ROOT else name
-        yield (*above, made_name(stem, self._container.suffix))
-        yield (*above, made_name(stem + self._container.suffix, UNSUPPORTED_SUFFIX))
+        yield (*above, entry_name_of(stem, self._container.suffix))
+        yield (*above, entry_name_of(stem + self._container.suffix, UNSUPPORTED_SUFFIX))
 
 
 def plugin_of(container: GroupContainer) -> ViewPlugin:

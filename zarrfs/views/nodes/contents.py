@@ -259,7 +259,7 @@ class ArrayContents(FolderContents):
         That is always so, since a search for chunks takes long; in an array created here only if there are some: ``cp -r`` creates
         each folder, and fails if it exists.
         """
-        if not self._view_format.state.is_made_array(self._path):
+        if not self._view_format.state.is_created_array(self._path):
             return True
         if any(not each.is_lost for each in self._context.staging.unpublished_below(self._view_format.ident(self._path, inside))):
             return True

@@ -54,7 +54,7 @@ class MountOnly:
         self._new: set[NodePath] = set()
         self._unwritten: set[NodePath] = set()
         self._undecided: dict[NodePath, set[NodePath]] = {}
-        self._made_arrays: set[NodePath] = set()
+        self._created_arrays: set[NodePath] = set()
         self._unlisted: set[NodePath] = set()
         self._hidden_until_listed: set[str] = set()
         self._removed: set[str] = set()
@@ -74,7 +74,7 @@ class MountOnly:
 
     # --- new folders --------------------------------------------------------------------------------------------------------
 
-    def made_folder(self, path: NodePath) -> None:
+    def folder_created(self, path: NodePath) -> None:
         """Record a group created by mkdir(2)."""
         self.changes += 1
         self._new.add(path)
@@ -112,15 +112,15 @@ class MountOnly:
         """Return True if a folder was created and its kind is not determined yet."""
         return path in self._unwritten
 
-    def made_array(self, path: NodePath) -> None:
+    def array_created(self, path: NodePath) -> None:
         """Record that a folder became an array here."""
-        self._made_arrays.add(path)
+        self._created_arrays.add(path)
 
-    def is_made_array(self, path: NodePath) -> bool:
+    def is_created_array(self, path: NodePath) -> bool:
         """Return True if it did: programs that fill it expect only the folders that they create."""
-        return path in self._made_arrays
+        return path in self._created_arrays
 
-    def made_unlisted(self, path: NodePath, document: str, rendered: bytes | None) -> None:
+    def hide_until_listed(self, path: NodePath, document: str, rendered: bytes | None) -> None:
         """Record a new array: its missing chunks and ``document``, which shows ``rendered``, are hidden until it is listed."""
         self._unlisted.add(path)
         if rendered is not None:
@@ -215,7 +215,7 @@ class MountOnly:
         """Discard the state of nodes whose idents begin with ``prefix``: they are gone, or replaced."""
         self._hidden_until_listed = {each for each in self._hidden_until_listed if not each.startswith(prefix)}
         self._removed = {each for each in self._removed if not each.startswith(prefix)}
-        for paths in (self._new, self._unwritten, self._made_arrays, self._unlisted):
+        for paths in (self._new, self._unwritten, self._created_arrays, self._unlisted):
             paths -= {path for path in paths if self.ident(path, "").startswith(prefix)}
         for path in [each for paths in self._undecided.values() for each in paths if self.ident(each, "").startswith(prefix)]:
             self.decided(path)
@@ -229,7 +229,7 @@ class MountOnly:
         def called(paths: Iterable[NodePath]) -> set[NodePath]:
             return {NodePath(new + each[len(old) :]) for each in paths if each == old or each.startswith(old + "/")}
 
-        kinds = self._new, self._unwritten, self._made_arrays, self._unlisted
+        kinds = self._new, self._unwritten, self._created_arrays, self._unlisted
         moved = [called(paths) for paths in kinds]
         undecided = called(each for paths in self._undecided.values() for each in paths)
         before, after = self.ident(old, ""), self.ident(new, "")

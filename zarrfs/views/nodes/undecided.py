@@ -64,7 +64,7 @@ async def groups_from_undecided(view_format: ViewFormat, path: NodePath) -> None
 async def make_group(view_format: ViewFormat, path: NodePath) -> None:
     """Run mkdir(2) of a group."""
     await view_format.context.unstored.create(path)
-    view_format.state.made_folder(path)
+    view_format.state.folder_created(path)
     view_format.context.times.touch(view_format.ident(path, ""), time.time_ns())
 
 

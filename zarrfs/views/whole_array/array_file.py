@@ -17,7 +17,7 @@ from zarrfs.vfs.content import Content, Snapshot
 from zarrfs.vfs.node import Attributes, no_such_entry
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext
-from zarrfs.views.group_directory import made_name, node_ident
+from zarrfs.views.group_directory import entry_name_of, node_ident
 from zarrfs.views.open_elements import OpenElements, read_range
 from zarrfs.views.whole_array.array_stage import ElementsStage
 from zarrfs.views.whole_array.new_array_stage import NewArrayStage
@@ -47,7 +47,7 @@ class WholeArrayContent(Content):
     def _be_at(self, path: NodePath) -> None:
         self.path = path
         stem = names.name_of(path.name) if path != ROOT else self._context.store_name
-        self.ident = node_ident(self.container.name, path.parent, made_name(stem, self.container.suffix))
+        self.ident = node_ident(self.container.name, path.parent, entry_name_of(stem, self.container.suffix))
 
     async def _array_now(self) -> OpenArray | None:
         """Return the array; the file then follows it through renames."""

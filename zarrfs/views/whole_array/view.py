@@ -32,7 +32,7 @@ from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
 from zarrfs.views.base import Affected, NamedEntry, View, ViewContext, ViewPlugin, path_of
 from zarrfs.views.extended_attributes import BECOMING
-from zarrfs.views.group_directory import Child, GroupChildren, child_path, made_name, node_ident
+from zarrfs.views.group_directory import Child, GroupChildren, child_path, entry_name_of, node_ident
 from zarrfs.views.whole_array.array_file import WholeArrayContent, layout_of
 
 
@@ -84,7 +84,7 @@ class WholeArrayView(View):
         """Return the names of the file of a node that is an array, and of the folder of one that is a group."""
         *above, name = [names.name_of(part) for part in path[1:].split("/")]
         stem = self._context.store_name if path == ROOT else name
-        return (*above, made_name(stem, self._container.suffix)), (*above, name)
+        return (*above, entry_name_of(stem, self._container.suffix)), (*above, name)
 
     def _idents(self, path: NodePath) -> tuple[str, str]:
         file, folder = self._names(path)
@@ -104,7 +104,7 @@ class ArrayFiles(GroupChildren):
     async def array(self, name: str) -> VfsNode | None:
         """Return the file ``name``, if that is the regular name of an array's file."""
         node = await self.array_called(name)
-        if node is None or made_name(name[: -len(self._container.suffix)], self._container.suffix) != name:
+        if node is None or entry_name_of(name[: -len(self._container.suffix)], self._container.suffix) != name:
             return None
         try:
             layout_of(self._container, node.metadata)
@@ -137,7 +137,7 @@ class ArrayFiles(GroupChildren):
             else:
                 file = self._file(node)
                 return Child(
-                    made_name(name, self._container.suffix),
+                    entry_name_of(name, self._container.suffix),
                     False,
                     lambda: file,
                     layout.size,
