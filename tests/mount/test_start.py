@@ -25,7 +25,7 @@ OF_TYPER = {
 }
 OF_WATCHED_FOLDERS = {"inotify_simple"}
 # Packages of zarrfs that the command needs, which only starts the daemon.
-OF_THE_COMMAND = {"__main__", "command", "errors", "lifecycle", "options", "printable", "registry", "stores"}
+OF_THE_COMMAND = {"__main__", "command", "errors", "lifecycle", "memory", "options", "printable", "registry", "stores"}
 # Modules of the standard library that cost as much as ten of ours, and that nothing needs at the start.
 HEAVY = {"sqlite3", "asyncio", "multiprocessing", "unittest", "tomllib", "argparse", "optparse"}
 
