@@ -263,7 +263,7 @@ async def test_an_empty_group_turns_into_an_array(dialect: str) -> None:
         with pytest.raises(EntryExists):
             await e.editor.turn_into_array(await e.node("/a"))
         await e.group("/g/h")
-        with pytest.raises(EntryExists):
+        with pytest.raises(ContentInvalid):
             await e.editor.turn_into_array(await e.node("/g"))
 
 
