@@ -6,7 +6,8 @@ import base64
 import json
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,23 @@ import trio
 
 from tests.support.cases import cases
 from tests.support.hostile import write_huge
+from tests.support.mounting import shell
 from tests.support.small_shards import ShardReads, UnlistableStore, document, shard, sharding
 from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
 from zarrfs.command import main
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.keys import NodePath
+from zarrfs.keys import ByteRange, Key, NodePath
 from zarrfs.model.metadata_values import plain
 from zarrfs.model.unparsed import Unparsed
 from zarrfs.options.config import MountConfig
 from zarrfs.reports import info_amounts, offline
-from zarrfs.reports.info import describe
+from zarrfs.reports.info import describe, describe_each
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Answer
+from zarrfs.transformers.forwarding import ForwardingStore
 
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
 # Three chunks of four, with four unused bytes.
@@ -372,4 +376,44 @@ def test_ctrl_c_ends_it_without_a_traceback(monkeypatch: pytest.MonkeyPatch, cap
 
     monkeypatch.setattr(offline, "open_store", open_it)
     assert main.run(["info", "memory:"]) == 130
-    assert capsys.readouterr() == ("", "")
+    printed = capsys.readouterr()
+    assert not printed.err and len(printed.out.splitlines()) <= 2
+
+
+def test_a_reader_that_closes_the_pipe_ends_it_silently(tmp_path: Path) -> None:
+    write(
+        tmp_path, {".zgroup": b'{"zarr_format":2}', **{f"x{number}/.zarray": array_document((4,), (4,)) for number in range(3000)}}
+    )
+    done = shell(f"{sys.executable} -P -m zarrfs info $1 | head -2", tmp_path)
+    assert done.stdout.decode().splitlines() == [str(tmp_path), "└── /  group, v2"] and not done.stderr
+
+
+class Counting(ForwardingStore):
+    """A store that counts requests for documents."""
+
+    requests = 0
+
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        self.requests += 1
+        return await super().get_many(key_ranges)
+
+
+def test_a_node_is_described_before_the_nodes_after_it_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large store the first lines are printed at once. What is read ahead is one group's children, a few at a time."""
+    store = Counting(MemoryStore())
+
+    async def open_it(url: str, read_only: bool = False) -> Store:
+        return store
+
+    async def main() -> None:
+        await fill(store, {".zgroup": b'{"zarr_format":2}'})
+        for group in "abc":
+            arrays = {f"{group}/x{number}/.zarray": array_document((4,), (4,)) for number in range(100)}
+            await fill(store, {f"{group}/.zgroup": b'{"zarr_format":2}', **arrays})
+        before: dict[str, int] = {}
+        await describe_each(MountConfig(store="memory:"), "/", lambda node, *_: before.update({node["path"]: store.requests}))
+        assert len(before) == 304
+        assert before["/"] < 30 and before["/a"] < 100 and before["/c/x99"] > 600
+
+    monkeypatch.setattr(offline, "open_store", open_it)
+    trio.run(main)

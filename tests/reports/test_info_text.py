@@ -5,7 +5,8 @@ from typing import Any
 
 from rich.console import Console
 
-from zarrfs.reports.info_text import render
+from zarrfs.reports.info_text import InfoTree
+from zarrfs.reports.offline import in_tree
 
 ARRAY = {
     "path": "/a/t",
@@ -46,10 +47,15 @@ def group(path: str, **more: Any) -> dict[str, Any]:
 
 
 def printed(*nodes: dict[str, Any], whole: bool = False) -> list[str]:
-    console = Console(file=io.StringIO(), width=400)
-    console.print(render({"store": "/x.zarr", "nodes": list(nodes)}, whole=whole))
+    return text(Console(file=io.StringIO()), *nodes, whole=whole).splitlines()
+
+
+def text(console: Console, *nodes: dict[str, Any], whole: bool = False) -> str:
+    tree = InfoTree(console, "/x.zarr", whole=whole)
+    for node, place in zip(nodes, in_tree([node["path"] for node in nodes]), strict=True):
+        tree.add(node, *place)
     assert isinstance(console.file, io.StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return console.file.getvalue()
 
 
 def test_a_hierarchy_is_a_tree_of_one_line_a_node() -> None:
@@ -182,11 +188,35 @@ def test_shards_are_not_listed_among_other_nodes() -> None:
     assert len(printed(group("/"), SHARDED)) == 3
 
 
+TERMINAL: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
+
+
 def test_the_name_stands_out_and_the_rest_does_not() -> None:
-    console = Console(file=io.StringIO(), width=400, force_terminal=True, color_system="standard")
-    console.print(render({"store": "/x.zarr", "nodes": [ARRAY]}))
-    assert isinstance(console.file, io.StringIO)
-    line = console.file.getvalue().splitlines()[1]
+    line = text(Console(file=io.StringIO(), width=400, **TERMINAL), ARRAY).splitlines()[1]
     assert (
         line.endswith("\x1b[1;36ma/t\x1b[0m  float32" + line.partition("float32")[2]) and "\x1b" not in line.partition("float32")[2]
     )
+
+
+def test_a_line_is_wrapped_within_its_branch_on_a_terminal() -> None:
+    console = Console(file=io.StringIO(), width=60, **TERMINAL | {"color_system": None})
+    lines = text(console, group("/"), ARRAY, ARRAY | {"path": "/b"}).splitlines()
+    assert len(lines) > 6 and all(len(line) <= 60 for line in lines)
+    at = next(number for number, line in enumerate(lines) if line.startswith("    ├── a/t"))
+    assert lines[at + 1].startswith("    │   ") and lines[-1].startswith("        ")
+    assert "".join(line.strip(" └├─│") for line in lines).replace(" ", "").count("12,10") == 2
+
+
+def test_places_in_the_tree() -> None:
+    """Also below a node that is not shown, and of two nodes of the same path."""
+    paths = ["/", "/a", "/a/b/c", "/a/b/d", "/a/b/d/e", "/ab", "/z", "/z"]
+    assert dict(enumerate(in_tree(paths))) == {
+        0: ((False,), True),
+        1: ((False, True), True),
+        2: ((False, True, True), False),
+        3: ((False, True, False), True),
+        4: ((False, True, False, False), False),
+        5: ((False, True), False),
+        6: ((False, False), True),
+        7: ((False, False, False), False),
+    }

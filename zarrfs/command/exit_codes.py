@@ -49,11 +49,11 @@ def ended(command: Callable[[], object], urls: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout closed it (`zarrfs info x | head`): print nothing, and suppress the interpreter's last flush.
-        sys.stdout = None
-        return 1
     except Exception as error:  # noqa: BLE001 (each has a line and an exit code)
+        if isinstance(cause(error), BrokenPipeError):
+            # The reader of stdout closed it (`zarrfs info x | head`): print nothing, and suppress the interpreter's last flush.
+            sys.stdout = None
+            return 1
         log_cause(logging.DEBUG, error, urls)
         return end(outcome_of(error, urls))
     except BaseExceptionGroup as group:

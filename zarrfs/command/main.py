@@ -227,29 +227,32 @@ def info(
     """
     import json
 
+    from rich.console import Console
+
     from zarrfs.lifecycle import interrupts
     from zarrfs.options import log_file
+    from zarrfs.options.redact import public_url
     from zarrfs.reports import progress
-    from zarrfs.reports.info import describe
+    from zarrfs.reports.info import describe, describe_each
+    from zarrfs.reports.info_text import InfoTree
 
     config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
     log_file.configure(config.log_level, config.log_file)
 
-    async def described() -> dict[str, Any]:
+    async def in_json() -> None:
         with progress.Bar() as bar:
             # Only for a node named by the caller: a shard index costs one request.
-            return await describe(config, node or "/", indexes=node is not None, on_progress=bar.show)
-
-    description = interrupts.run(described)
-    if as_json:
+            description = await describe(config, node or "/", indexes=node is not None, on_progress=bar.show)
         print(json.dumps(description, indent=2, allow_nan=False))
-    else:
-        from rich.console import Console
 
-        from zarrfs.reports.info_text import render
+    async def as_tree() -> None:
+        console = Console()
+        tree = InfoTree(console, public_url(config.store), whole=node is not None)
+        # Lines are printed above the bar if both are on one terminal.
+        with progress.Bar(console if console.is_terminal else None) as bar:
+            await describe_each(config, node or "/", tree.add, indexes=node is not None, on_progress=bar.show)
 
-        # Output to a file or pipe has no width to wrap at.
-        Console(width=None if sys.stdout.isatty() else sys.maxsize).print(render(description, whole=node is not None))
+    interrupts.run(in_json if as_json else as_tree)
     return 0
 
 

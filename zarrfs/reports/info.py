@@ -7,6 +7,8 @@ name. Every node is reported: if it is unreadable, with the reason.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from zarrfs.errors import ZarrfsError
@@ -17,8 +19,11 @@ from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.reports.info_amounts import Amounts, OnProgress, amounts_of
-from zarrfs.reports.offline import below_array, hierarchy_of, open_offline, walk
+from zarrfs.reports.offline import below_array, hierarchy_of, open_offline, walk_tree
 from zarrfs.transformers.without_apart import WithoutApart
+
+OnNode = Callable[[dict[str, Any], Sequence[bool], bool], None]
+"""Called with the description of a node (`describe`), and its place in the tree (`zarrfs.reports.offline.Placed`)."""
 
 
 async def describe(
@@ -34,20 +39,35 @@ async def describe(
     any error of opening the store.
     """
     nodes: list[dict[str, Any]] = []
+    await describe_each(config, path, lambda node, *_: nodes.append(node), indexes=indexes, on_progress=on_progress)
+    return {"store": public_url(config.store), "nodes": nodes}
+
+
+async def describe_each(
+    config: MountConfig,
+    path: str,
+    on_node: OnNode,
+    *,
+    indexes: bool = False,
+    on_progress: OnProgress = lambda what, done, total: None,
+) -> None:
+    """Call ``on_node`` for each node of `describe`, as they are read."""
+    count = 0
     async with open_offline(config) as store:
         hierarchy = hierarchy_of(config, WithoutApart(store))
-        async for node in walk(hierarchy, config, path):
-            try:
-                if not isinstance(node, UnsupportedNode):
-                    # Read again, with its attributes.
-                    node = await hierarchy.node(node.path) or node
-                description = await _described(hierarchy, node, on_progress, indexes=indexes and not nodes)
-            except Exception as error:  # noqa: BLE001 - a failure of one node must not hide the others
-                description = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
-            if description is not None:
-                nodes.append(description)
-            on_progress("nodes", len(nodes), None)
-    return {"store": public_url(config.store), "nodes": nodes}
+        async with aclosing(walk_tree(hierarchy, config, path)) as found:
+            async for node, followed, has_nodes in found:
+                try:
+                    if not isinstance(node, UnsupportedNode):
+                        # Read again, with its attributes.
+                        node = await hierarchy.node(node.path) or node
+                    description = await _described(hierarchy, node, on_progress, indexes=indexes and not count)
+                except Exception as error:  # noqa: BLE001 - a failure of one node must not hide the others
+                    description = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
+                if description is not None:
+                    count += 1
+                    on_node(description, followed, has_nodes)
+                on_progress("nodes", count, None)
 
 
 async def _described(hierarchy: Hierarchy, node: Node, on_progress: OnProgress, *, indexes: bool) -> dict[str, Any] | None:

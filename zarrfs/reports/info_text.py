@@ -1,7 +1,7 @@
 """Text output of ``zarrfs info``: the hierarchy as a tree, one line for each node; for one node also attributes and quirks.
 
-The description is that of `zarrfs.reports.info.describe`: ``{"store": url, "nodes": [...]}``, a node being a dict with ``path``, ``kind``
-(array, group, unsupported) and further members of its kind. Stored amounts are None if the store cannot list; so is the number of chunks
+The description of a node is that of `zarrfs.reports.info.describe`: a dict with ``path``, ``kind`` (array, group, unsupported) and
+further members of its kind. Stored amounts are None if the store cannot list; so is the number of chunks
 in shards whose indexes were not read. Names and attributes come from the store: they must reach neither the terminal as control
 sequences, nor rich as markup.
 """
@@ -9,9 +9,11 @@ sequences, nor rich as markup.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
@@ -21,36 +23,72 @@ from zarrfs.printable import counted, printable, size
 _LONG = 120
 _VALUE = 40
 _NAMED = 5
+# A line has at least this number of characters beside the tree, however narrow the terminal is.
+_NARROW = 20
+_FLUSHED_EVERY = 0.1
 # Omitted as of little use: how objects are encoded, defaults, and properties of the data type.
 _BARE = {"json2", "msgpack2"}
 _DROPPED = {("endian", "little"), ("blocksize", "0"), ("scale_factor", "1")}
 
 
-def render(description: Mapping[str, Any], *, whole: bool = False) -> Tree:
-    """Return the tree to print. ``whole``: with attributes and quirks of the first node, the one requested."""
-    nodes = description["nodes"]
-    tree = Tree(_text(description["store"], "bold"), guide_style="dim")
-    branches: dict[str, Tree] = {}
-    for n, node in enumerate(nodes):
-        parent = node["path"].rpartition("/")[0] or "/"
-        while parent != "/" and parent not in branches:
-            parent = parent.rpartition("/")[0] or "/"
-        under = branches.get(parent, tree) if node["path"] != "/" else tree
-        base = parent if parent in branches else "/"
-        more = n == 0 and (whole or len(nodes) == 1)
-        branches[node["path"]] = branch = under.add(_line(node, node["path"].removeprefix(base).lstrip("/") or "/", more))
-        for line in _warnings(node):
-            branch.add(_text(line, "yellow"))
-        if more:
-            for line in _shards(node) if node["kind"] == "array" else ():
-                branch.add(_text(line))
-            for line in node.get("quirks", ()):
-                branch.add(_text(f"quirk: {line}"))
-            if node.get("attributes"):
-                attributes = branch.add(Text("attributes", "dim"))
-                for name, value in node["attributes"].items():
-                    attributes.add(_text(f"{name}: {json.dumps(value, ensure_ascii=False)}"))
-    return tree
+class InfoTree:
+    """The tree on ``console``, printed node by node. ``whole``: with attributes and quirks of the first node, the one requested."""
+
+    def __init__(self, console: Console, store: str, *, whole: bool = False) -> None:
+        self._console = console
+        self._store = store
+        self._whole = whole
+        self._paths: list[str] = []
+        """The path of the last node of each level."""
+        self._flushed = 0.0
+        self._guides = Tree.ASCII_GUIDES if console.options.ascii_only else Tree.TREE_GUIDES[0]
+
+    def add(self, node: Mapping[str, Any], followed: Sequence[bool], has_nodes: bool) -> None:
+        """Print a node; ``followed`` and ``has_nodes``: its place in the tree (`zarrfs.reports.offline.Placed`)."""
+        is_first = not self._paths
+        if is_first:
+            self._print((), _text(self._store, "bold"))
+        path, level = node["path"], len(followed) - 1
+        base = self._paths[level - 1] if level else "/"
+        name = path.removeprefix(base).lstrip("/") or path
+        self._paths[level:] = [path]
+        more = is_first and (self._whole or not has_nodes)
+        self._print(followed, _line(node, name, more))
+        items = list(_items(node, more))
+        for number, (item, below) in enumerate(items):
+            places = (*followed, has_nodes or number + 1 < len(items))
+            self._print(places, item)
+            for index, each in enumerate(below):
+                self._print((*places, index + 1 < len(below)), each)
+        if (now := time.monotonic()) - self._flushed > _FLUSHED_EVERY:
+            self._console.file.flush()
+            self._flushed = now
+
+    def _print(self, followed: Sequence[bool], line: Text) -> None:
+        space, through, fork, end = self._guides
+        above = "".join(through if each else space for each in followed[:-1])
+        first = above + (fork if followed[-1] else end) if followed else ""
+        if not self._console.is_terminal:
+            # A file or pipe has no width to wrap at.
+            self._console.file.write(f"{first}{line.plain}\n")
+            return
+        rest = above + (through if followed[-1] else space) if followed else ""
+        for number, part in enumerate(line.wrap(self._console, max(_NARROW, self._console.width - len(first)))):
+            self._console.print(Text().append(rest if number else first, "dim").append_text(part), soft_wrap=True)
+
+
+def _items(node: Mapping[str, Any], more: bool) -> Iterator[tuple[Text, Sequence[Text]]]:
+    """Yield the lines on a node below its own, each with those below it; ``more``: with shards, attributes and quirks."""
+    for line in _warnings(node):
+        yield _text(line, "yellow"), ()
+    if more:
+        for line in _shards(node) if node["kind"] == "array" else ():
+            yield _text(line), ()
+        for line in node.get("quirks", ()):
+            yield _text(f"quirk: {line}"), ()
+        if node.get("attributes"):
+            each = [_text(f"{name}: {json.dumps(value, ensure_ascii=False)}") for name, value in node["attributes"].items()]
+            yield Text("attributes", "dim"), each
 
 
 def _line(node: Mapping[str, Any], name: str, more: bool) -> Text:

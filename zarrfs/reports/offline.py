@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from typing import NamedTuple
 
 import trio
 
@@ -33,6 +34,18 @@ from zarrfs.transformers.unsharded import UnshardedStore
 _MAX_DEPTH = 64
 # Children of an unreadable node may be an array's chunks, in a folder each; beyond this number no nodes are searched there.
 _FEW = 1000
+
+
+class Placed(NamedTuple):
+    """A node in the tree below the first one.
+
+    ``followed``: for each level, down to that of the node, whether another node of the same parent follows. ``has_nodes``: nodes below it
+    follow.
+    """
+
+    node: Node
+    followed: tuple[bool, ...]
+    has_nodes: bool
 
 
 @asynccontextmanager
@@ -64,6 +77,37 @@ async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIte
     `UnsupportedNode`, and nodes with documents below it are still yielded. Raises `NoSuchEntry` if there is no node at ``path``, and
     the store's error if that is unknown.
     """
+    async for each in _below(hierarchy, await _first(hierarchy, config, path), 0, False):
+        yield each
+
+
+async def walk_tree(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncGenerator[Placed]:
+    """Yield what `walk` yields, with its place in the tree: one node is read ahead at each level."""
+    async for each in _placed(hierarchy, await _first(hierarchy, config, path), 0, (False,)):
+        yield each
+
+
+def in_tree(paths: Sequence[str], first: tuple[bool, ...] = (False,)) -> Iterator[tuple[tuple[bool, ...], bool]]:
+    """Yield ``followed`` and ``has_nodes`` (`Placed`) of nodes that all are below the first one; ``first``: its ``followed``.
+
+    A node whose parent is missing is below the nearest node above; a second one of the same path is below the first one.
+    """
+    parents: list[int] = []
+    above: list[int] = []
+    last: dict[int, int] = {}
+    for number, path in enumerate(paths):
+        while len(above) > 1 and not f"{path}/".startswith(paths[above[-1]].rstrip("/") + "/"):
+            above.pop()
+        parents.append(above[-1] if above else -1)
+        last[parents[-1]] = number
+        above.append(number)
+    followed: list[tuple[bool, ...]] = []
+    for number, parent in enumerate(parents):
+        followed.append(first if parent < 0 else (*followed[parent], last[parent] != number))
+        yield followed[-1], number in last
+
+
+async def _first(hierarchy: Hierarchy, config: MountConfig, path: str) -> Node:
     start = NodePath("/" + "/".join(filter(None, path.split("/"))))
     try:
         node = await hierarchy.node(start)
@@ -76,8 +120,37 @@ async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIte
         node = unusable(start, "", error)
     if node is None:
         raise NoSuchEntry(f"{start}: no such node in {public_url(config.store)}", key=start)
-    async for each in _below(hierarchy, node, 0, False):
-        yield each
+    return node
+
+
+async def _placed(hierarchy: Hierarchy, node: Node, depth: int, followed: tuple[bool, ...]) -> AsyncGenerator[Placed]:
+    if not isinstance(node, GroupNode) or depth == _MAX_DEPTH:
+        # Few are below an unreadable node.
+        below = [each async for each in _below(hierarchy, node, depth, False)]
+        for one, place in zip(below, in_tree([each.path for each in below], followed), strict=True):
+            yield Placed(one, *place)
+        return
+    async with aclosing(hierarchy.children(node.path)) as children:
+        child, failure = await _next(children)
+        yield Placed(node, followed, child is not None or failure is not None)
+        while child is not None:
+            following, failure = await _next(children)
+            is_followed = following is not None or failure is not None
+            async for placed in _placed(hierarchy, child, depth + 1, (*followed, is_followed)):
+                yield placed
+            child = following
+    if failure is not None:
+        yield Placed(_not_listed(node, failure), (*followed, False), False)
+
+
+async def _next(children: AsyncGenerator[tuple[str, Node]]) -> tuple[Node | None, Exception | None]:
+    """Return the next child, or None and the failure of the listing, if there is one."""
+    try:
+        return (await anext(children))[1], None
+    except StopAsyncIteration:
+        return None, None
+    except Exception as error:  # noqa: BLE001 - a failure here must not hide the rest
+        return None, error
 
 
 async def below_array(hierarchy: Hierarchy, node: ArrayNode) -> list[NodePath]:
@@ -113,5 +186,9 @@ async def _below(hierarchy: Hierarchy, node: Node, depth: int, below_bad: bool) 
                     yield each
     except Exception as error:  # noqa: BLE001 - a failure here must not hide the rest
         if not is_bad:
-            reason = f"nodes below not listed: {reason_of(path, error)}"
-            yield UnsupportedNode(path=path, dialect=dialect, reason=reason, bad=True)
+            yield _not_listed(node, error)
+
+
+def _not_listed(node: Node, error: Exception) -> UnsupportedNode:
+    reason = f"nodes below not listed: {reason_of(node.path, error)}"
+    return UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason, bad=True)
