@@ -90,7 +90,8 @@ def test_chunks(count: int, tmp_path: Path) -> None:
         cost = cost_of(mount, lambda path: (path / "npy/a.npy").read_bytes())
         assert reads(cost) == cost["chunks_decoded"] and count - 2 <= reads(cost) <= count
         cost = cost_of(mount, lambda path: (path / "npy/a.npy").read_bytes())
-        assert total(cost) <= 2 and not cost["chunks_decoded"], "the kernel has the pages"
+        # The kernel may have the pages (tests/mount/test_kept_pages.py).
+        assert reads(cost) == cost["chunks_decoded"] <= count
         cost = cost_of(mount, lambda path: (path / "chunks/a/0").write_bytes(bytes(CHUNK)))
         assert (cost["set"], reads(cost), cost["chunks_encoded"]) == (1, 0, 1) and total(cost) <= 5
         whole = np.ones(count * CHUNK, "u1")
