@@ -19,5 +19,6 @@ run write.py --repetitions 3 --keys 2000
 run sharding.py --repetitions 2 --codecs zstd
 run jumps.py --repetitions 3
 run nodes.py --repetitions 1 --formats 3
+run small.py --repetitions 3
 run scale.py --repetitions 1 --largest 20000
 printf '\nall in %d s\n' $((SECONDS - began))

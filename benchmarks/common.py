@@ -55,6 +55,13 @@ def rclone_mounted(folder: Path, *options: str) -> Iterator[Path]:
         mountpoint.rmdir()
 
 
+@contextlib.contextmanager
+def scratch(directory: str | None) -> Iterator[Path]:
+    """Yield a new folder in ``directory`` (None: the temporary folder), which is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="zarrfs-bench-", dir=directory) as folder:
+        yield Path(folder)
+
+
 def arguments(about: str | None) -> argparse.Namespace:
     """Return the arguments of a benchmark: ``repetitions``, ``edge``, ``keys`` and ``directory``."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)

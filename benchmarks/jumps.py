@@ -10,15 +10,13 @@ files are in the page cache for all readers. Prints medians and minima, ratios t
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import zarr
-from common import arguments, median, mounted, seconds, shell, table, touch_memory
+from common import arguments, median, mounted, scratch, seconds, shell, table, touch_memory
 
 # Bodies of programs with `array` (a mapped .npy, or a zarr.Array), `fd` (of the .npy) and `places`, 200 pairs (row, column).
 _RUNS = "for row, column in places: numpy.array(array[row, column : column + 256])"
@@ -71,12 +69,9 @@ LIMIT = {
 
 def main() -> None:
     asked = arguments(__doc__)
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
-    try:
+    with scratch(asked.directory) as folder:
         jumps(folder, asked.edge, asked.repetitions)
         absent(folder, asked.edge, asked.repetitions)
-    finally:
-        shutil.rmtree(folder)
 
 
 def jumps(folder: Path, edge: int, repetitions: int) -> None:

@@ -14,7 +14,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import zarr
-from common import median, mounted, resident, seconds, shell, table
+from common import median, mounted, resident, scratch, seconds, shell, table
 
 # Command in the mount, its equivalent in the store's folder, and the aim in seconds.
 COMMANDS = {
@@ -45,15 +44,12 @@ def main() -> None:
     parser.add_argument("--formats", type=int, nargs="*", default=[3, 2], help="versions of Zarr")
     parser.add_argument("--directory", default=None, help="folder for the stores; default: the temporary folder")
     asked = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
-    try:
+    with scratch(asked.directory) as folder:
         for zarr_format in asked.formats:
             store = folder / f"v{zarr_format}.zarr"
             create(store, zarr_format, asked.arrays)
             measure(store, f"{asked.arrays} arrays of Zarr v{zarr_format}", asked.repetitions)
             shutil.rmtree(store)
-    finally:
-        shutil.rmtree(folder)
 
 
 def create(store: Path, zarr_format: Any, count: int) -> None:

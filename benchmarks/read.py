@@ -10,16 +10,14 @@ files are in the page cache for all readers. Prints medians, and ratios to the p
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
-from common import arguments, median, mounted, rclone_mounted, seconds, shell, table, touch_memory
+from common import arguments, median, mounted, rclone_mounted, scratch, seconds, shell, table, touch_memory
 
 CODECS: dict[str, Any] = {
     "lz4": zarr.codecs.BloscCodec(cname="lz4", clevel=5),
@@ -57,12 +55,9 @@ LIMIT_AGAIN = 1.3
 
 def main() -> None:
     asked = arguments(__doc__)
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
-    try:
+    with scratch(asked.directory) as folder:
         arrays(folder, asked.edge, asked.repetitions)
         keys(folder, asked.keys, asked.repetitions)
-    finally:
-        shutil.rmtree(folder)
 
 
 def arrays(folder: Path, edge: int, repetitions: int) -> None:

@@ -16,14 +16,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import zarr
-from common import mounted, resident, seconds, shell, table, touch_memory
+from common import mounted, resident, scratch, seconds, shell, table, touch_memory
 
 ELEMENTS = 1024
 """Elements of a chunk, of 4 bytes."""
@@ -39,14 +38,11 @@ def main() -> None:
     parser.add_argument("--largest", type=int, default=100_000, help="largest number of chunks")
     parser.add_argument("--directory", default=None, help="folder for the stores; default: the temporary folder")
     asked = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
     sizes = [asked.largest // 100, asked.largest // 10, asked.largest]
-    try:
+    with scratch(asked.directory) as folder:
         measure("chunks", sizes, lambda count: chunks(folder, count), chunk_jobs, asked.repetitions)
         measure("arrays", [size // 10 for size in sizes], lambda count: arrays(folder, count), array_jobs, asked.repetitions)
         measure("readers", [1, 10, 100], lambda _: one_array(folder), reader_jobs, asked.repetitions)
-    finally:
-        shutil.rmtree(folder)
 
 
 def chunks(folder: Path, count: int) -> Path:

@@ -14,13 +14,12 @@ import argparse
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
-from common import median, mounted, seconds, shell, table, touch_memory
+from common import median, mounted, scratch, seconds, shell, table, touch_memory
 
 COLUMNS = 16384
 INNER = (128, 128)
@@ -85,8 +84,7 @@ PEERS = ("zarr", "tensorstore")
 
 def main() -> None:
     asked = _arguments()
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
-    try:
+    with scratch(asked.directory) as folder:
         source = folder / "source.npy"
         np.save(source, _values(asked.rows, seed=1))
         for name in asked.codecs:
@@ -99,8 +97,6 @@ def main() -> None:
             _measure(name, stores, source, asked)
             for store in stores.values():
                 shutil.rmtree(store)
-    finally:
-        shutil.rmtree(folder)
 
 
 def _arguments() -> argparse.Namespace:

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 
 import zarr
-from common import median, mounted, rclone_mounted, seconds, table
+from common import median, mounted, rclone_mounted, scratch, seconds, table
 
 # Upper limits, relative to a peer: operations that change the folder to the one with a thread hop.
 LIMIT = {
@@ -51,12 +51,9 @@ def main() -> None:
     parser.add_argument("--arrays", type=int, default=1500, help="number of arrays beside the missing name")
     parser.add_argument("--directory", default=None, help="folder for the stores; default: the temporary folder")
     asked = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
-    try:
+    with scratch(asked.directory) as folder:
         operations(folder, asked.repetitions, asked.count)
         names(folder, asked.repetitions, asked.arrays)
-    finally:
-        shutil.rmtree(folder)
 
 
 def operations(folder: Path, repetitions: int, count: int) -> None:

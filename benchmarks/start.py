@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import compileall
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import zarr
-from common import arguments, median, table, touch_memory
+from common import arguments, median, scratch, table, touch_memory
 
 import zarrfs
 
@@ -59,14 +57,11 @@ class Mount(NamedTuple):
 def main() -> None:
     asked = arguments(__doc__)
     compileall.compile_dir(Path(zarrfs.__file__).parent, quiet=1)
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
-    try:
+    with scratch(asked.directory) as folder:
         store = folder / "a.zarr"
         array = zarr.create_group(store).create_array("array", shape=(1000, 1000), chunks=(100, 100), dtype="f4")
         array[:] = np.ones((1000, 1000), "f4")
         measure(store, folder, asked.repetitions)
-    finally:
-        shutil.rmtree(folder)
 
 
 def measure(store: Path, folder: Path, repetitions: int) -> None:

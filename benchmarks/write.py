@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from common import arguments, median, mounted, rclone_mounted, seconds, shell, table, touch_memory
+from common import arguments, median, mounted, rclone_mounted, scratch, seconds, shell, table, touch_memory
 
 # A program that writes an array in memory into a new store and prints the duration, without imports.
 ZARR = """
@@ -39,12 +39,9 @@ LIMIT = 1.5
 
 def main() -> None:
     asked = arguments(__doc__)
-    folder = Path(tempfile.mkdtemp(prefix="zarrfs-bench-", dir=asked.directory))
-    try:
+    with scratch(asked.directory) as folder:
         arrays(folder, asked.edge, asked.repetitions)
         keys(folder, asked.keys, asked.repetitions)
-    finally:
-        shutil.rmtree(folder)
 
 
 def arrays(folder: Path, edge: int, repetitions: int) -> None:
