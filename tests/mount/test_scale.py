@@ -89,9 +89,9 @@ def test_chunks(count: int, tmp_path: Path) -> None:
         assert (reads(cost), cost["chunks_decoded"]) == (1, 1)
         cost = cost_of(mount, lambda path: (path / "npy/a.npy").read_bytes())
         assert reads(cost) == cost["chunks_decoded"] and count - 2 <= reads(cost) <= count
-        cost = cost_of(mount, lambda path: (path / "npy/a.npy").read_bytes())
-        # The kernel may have the pages (tests/mount/test_kept_pages.py).
-        assert reads(cost) == cost["chunks_decoded"] <= count
+        # The kernel may drop pages that are not in use at any time: one pass has to find all of them.
+        again = [cost_of(mount, lambda path: (path / "npy/a.npy").read_bytes()) for _ in range(5)]
+        assert any(total(cost) <= 2 and not cost["chunks_decoded"] for cost in again), again
         cost = cost_of(mount, lambda path: (path / "chunks/a/0").write_bytes(bytes(CHUNK)))
         assert (cost["set"], reads(cost), cost["chunks_encoded"]) == (1, 0, 1) and total(cost) <= 5
         whole = np.ones(count * CHUNK, "u1")
