@@ -417,3 +417,33 @@ def test_a_node_is_described_before_the_nodes_after_it_are_read(monkeypatch: pyt
 
     monkeypatch.setattr(offline, "open_store", open_it)
     trio.run(main)
+
+
+def test_the_place_of_each_node_in_the_tree(tmp_path: Path) -> None:
+    """Also below an unreadable node, where folders without documents are no nodes."""
+    array, group = array_document((4,), (4,)), b'{"zarr_format":2}'
+    groups = {f"{path}.zgroup": group for path in ("", "a/", "a/d/")}
+    arrays = {f"{path}/.zarray": array for path in ("a/b", "a/d/e", "bad/deep/x", "bad/inner", "z")}
+    write(tmp_path, {**groups, **arrays, "bad/.zarray": b"{"})
+    places: list[tuple[str, str, bool]] = []
+
+    async def main() -> None:
+        config = MountConfig(store=str(tmp_path))
+        await describe_each(config, "/", lambda node, *place: places.append((node["path"], _marks(place[0]), place[1])))
+
+    trio.run(main)
+    assert places == [
+        ("/", ".", True),
+        ("/a", ".+", True),
+        ("/a/b", ".++", False),
+        ("/a/d", ".+.", True),
+        ("/a/d/e", ".+..", False),
+        ("/bad", ".+", True),
+        ("/bad/deep/x", ".++", False),
+        ("/bad/inner", ".+.", False),
+        ("/z", "..", False),
+    ]
+
+
+def _marks(followed: Sequence[bool]) -> str:
+    return "".join("+" if each else "." for each in followed)

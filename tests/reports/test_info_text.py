@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
 
 from zarrfs.reports.info_text import InfoTree
-from zarrfs.reports.offline import in_tree
 
 ARRAY = {
     "path": "/a/t",
@@ -50,9 +50,22 @@ def printed(*nodes: dict[str, Any], whole: bool = False) -> list[str]:
     return text(Console(file=io.StringIO()), *nodes, whole=whole).splitlines()
 
 
+def places(*nodes: dict[str, Any]) -> Iterator[tuple[tuple[bool, ...], bool]]:
+    """Yield the place of each node, all of which are below the first one."""
+    paths = [node["path"] for node in nodes]
+    lines = [[each for each in paths if each in (paths[0], path) or path.startswith(f"{each}/")] for path in paths]
+    for number, line in enumerate(lines):
+        later = lines[number + 1 :]
+        siblings = [
+            [each for each in later if each[:level] == line[:level] != each and each[level] != line[level]]
+            for level in range(1, len(line))
+        ]
+        yield (False, *map(bool, siblings)), any(paths[number] in each for each in later)
+
+
 def text(console: Console, *nodes: dict[str, Any], whole: bool = False) -> str:
     tree = InfoTree(console, "/x.zarr", whole=whole)
-    for node, place in zip(nodes, in_tree([node["path"] for node in nodes]), strict=True):
+    for node, place in zip(nodes, places(*nodes), strict=True):
         tree.add(node, *place)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -205,18 +218,3 @@ def test_a_line_is_wrapped_within_its_branch_on_a_terminal() -> None:
     at = next(number for number, line in enumerate(lines) if line.startswith("    ├── a/t"))
     assert lines[at + 1].startswith("    │   ") and lines[-1].startswith("        ")
     assert "".join(line.strip(" └├─│") for line in lines).replace(" ", "").count("12,10") == 2
-
-
-def test_places_in_the_tree() -> None:
-    """Also below a node that is not shown, and of two nodes of the same path."""
-    paths = ["/", "/a", "/a/b/c", "/a/b/d", "/a/b/d/e", "/ab", "/z", "/z"]
-    assert dict(enumerate(in_tree(paths))) == {
-        0: ((False,), True),
-        1: ((False, True), True),
-        2: ((False, True, True), False),
-        3: ((False, True, False), True),
-        4: ((False, True, False, False), False),
-        5: ((False, True), False),
-        6: ((False, False), True),
-        7: ((False, False, False), False),
-    }

@@ -146,8 +146,7 @@ def _mount_signature() -> inspect.Signature:
     defaults = MountConfig(store="")
     for name, option in options().items():
         dashed = name.replace("_", "-")
-        default = getattr(defaults, name)
-        shown = _shown(default, option.octal) if "[default: " not in option.help else None
+        shown = None if option.computed else _shown(getattr(defaults, name), option.octal)
         help_text = option.help if shown is None else f"{option.help} [default: {shown}]"
         declarations = [f"--{dashed}/--no-{dashed}" if option.flag else f"--{dashed}", *([option.short] if option.short else [])]
         # An absent option is None, for any default: lesser sources are then consulted.

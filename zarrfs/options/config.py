@@ -51,7 +51,7 @@ class Option:
 
     ``group`` is the section of the option in ``--help``; ``help`` is one line, without the default. ``flag`` options need no value
     (``--durable``, ``-o durable``) and have a negation (``--no-durable``, ``-o no_durable``). ``octal`` options are text in TOML, whose
-    integers do not distinguish 22 from 0o26.
+    integers do not distinguish 22 from 0o26. The default of a ``computed`` option depends on the machine: ``help`` describes it.
     """
 
     parse: Callable[[str], Any]
@@ -61,6 +61,7 @@ class Option:
     flag: bool = False
     octal: bool = False
     short: str | None = None
+    computed: bool = False
 
 
 def _boolean(text: str) -> bool:
@@ -148,8 +149,9 @@ def _level(text: str) -> str:
 
 
 def _option(default: Any, parse: Callable[[str], Any], metavar: str, group: str, help: str, *, short: str | None = None) -> Any:
-    row = Option(parse, metavar, group, help, flag=parse is _boolean, octal=parse is parse_umask, short=short)
-    if callable(default):
+    computed = callable(default)
+    row = Option(parse, metavar, group, help, flag=parse is _boolean, octal=parse is parse_umask, short=short, computed=computed)
+    if computed:
         return dataclasses.field(default_factory=default, metadata={"option": row})
     return dataclasses.field(default=default, metadata={"option": row})
 

@@ -1,9 +1,8 @@
 """Text output of ``zarrfs info``: the hierarchy as a tree, one line for each node; for one node also attributes and quirks.
 
 The description of a node is that of `zarrfs.reports.info.describe`: a dict with ``path``, ``kind`` (array, group, unsupported) and
-further members of its kind. Stored amounts are None if the store cannot list; so is the number of chunks
-in shards whose indexes were not read. Names and attributes come from the store: they must reach neither the terminal as control
-sequences, nor rich as markup.
+further members of its kind. Stored amounts are None if the store cannot list; so is the number of chunks in shards whose indexes were not
+read. Names and attributes come from the store: they must reach neither the terminal as control sequences, nor rich as markup.
 """
 
 from __future__ import annotations

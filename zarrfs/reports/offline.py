@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple
 
@@ -70,41 +70,23 @@ def hierarchy_of(config: MountConfig, store: Store) -> Hierarchy:
     return Hierarchy(store, readers, counters, ttl=math.inf, layers=layers, dialects=dialects(config.dialect_choices))
 
 
-async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncIterator[Node]:
+async def walk(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncGenerator[Node]:
     """Yield the node at ``path`` and all below it, parents first, by name.
 
     A backslash may be part of a name (final v3): if there is no such node, the path is `NodePath.normalized`. An unreadable node is an
     `UnsupportedNode`, and nodes with documents below it are still yielded. Raises `NoSuchEntry` if there is no node at ``path``, and
     the store's error if that is unknown.
     """
-    async for each in _below(hierarchy, await _first(hierarchy, config, path), 0, False):
-        yield each
+    async with aclosing(walk_tree(hierarchy, config, path)) as found:
+        async for each in found:
+            yield each.node
 
 
 async def walk_tree(hierarchy: Hierarchy, config: MountConfig, path: str) -> AsyncGenerator[Placed]:
     """Yield what `walk` yields, with its place in the tree: one node is read ahead at each level."""
-    async for each in _placed(hierarchy, await _first(hierarchy, config, path), 0, (False,)):
-        yield each
-
-
-def in_tree(paths: Sequence[str], first: tuple[bool, ...] = (False,)) -> Iterator[tuple[tuple[bool, ...], bool]]:
-    """Yield ``followed`` and ``has_nodes`` (`Placed`) of nodes that all are below the first one; ``first``: its ``followed``.
-
-    A node whose parent is missing is below the nearest node above; a second one of the same path is below the first one.
-    """
-    parents: list[int] = []
-    above: list[int] = []
-    last: dict[int, int] = {}
-    for number, path in enumerate(paths):
-        while len(above) > 1 and not f"{path}/".startswith(paths[above[-1]].rstrip("/") + "/"):
-            above.pop()
-        parents.append(above[-1] if above else -1)
-        last[parents[-1]] = number
-        above.append(number)
-    followed: list[tuple[bool, ...]] = []
-    for number, parent in enumerate(parents):
-        followed.append(first if parent < 0 else (*followed[parent], last[parent] != number))
-        yield followed[-1], number in last
+    async with aclosing(_placed(hierarchy, await _first(hierarchy, config, path), 0, (False,))) as found:
+        async for each in found:
+            yield each
 
 
 async def _first(hierarchy: Hierarchy, config: MountConfig, path: str) -> Node:
@@ -123,30 +105,59 @@ async def _first(hierarchy: Hierarchy, config: MountConfig, path: str) -> Node:
     return node
 
 
-async def _placed(hierarchy: Hierarchy, node: Node, depth: int, followed: tuple[bool, ...]) -> AsyncGenerator[Placed]:
-    if not isinstance(node, GroupNode) or depth == _MAX_DEPTH:
-        # Few are below an unreadable node.
-        below = [each async for each in _below(hierarchy, node, depth, False)]
-        for one, place in zip(below, in_tree([each.path for each in below], followed), strict=True):
-            yield Placed(one, *place)
+async def _placed(
+    hierarchy: Hierarchy, node: Node, depth: int, followed: tuple[bool, ...], *, below_bad: bool = False
+) -> AsyncGenerator[Placed]:
+    """Yield ``node`` and all below it; nodes still to come are not held, but for one at each level.
+
+    ``below_bad``: it is below an unreadable node, or an array. What has no documents is not a node there, and not yielded.
+    """
+    is_bad = isinstance(node, UnsupportedNode)
+    is_shown = not (below_bad and isinstance(node, GroupNode) and not node.explicit)
+
+    def place(is_followed: bool) -> tuple[bool, ...]:
+        """Return the place of a child: below the node, or instead of it."""
+        return (*followed, is_followed) if is_shown else (*followed[:-1], followed[-1] or is_followed)
+
+    if isinstance(node, ArrayNode):
+        yield Placed(node, followed, False)
         return
-    async with aclosing(hierarchy.children(node.path)) as children:
+    if depth == _MAX_DEPTH:
+        if is_shown:
+            yield Placed(node, followed, True)
+        reason = f"nodes below are more than {_MAX_DEPTH} groups deep: not read"
+        yield Placed(UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason), place(False), False)
+        return
+    async with aclosing(_children(hierarchy, node.path, only_few=is_bad or below_bad)) as children:
         child, failure = await _next(children)
-        yield Placed(node, followed, child is not None or failure is not None)
+        if is_shown:
+            yield Placed(node, followed, child is not None or (failure is not None and not is_bad))
         while child is not None:
             following, failure = await _next(children)
-            is_followed = following is not None or failure is not None
-            async for placed in _placed(hierarchy, child, depth + 1, (*followed, is_followed)):
-                yield placed
+            is_followed = following is not None or (failure is not None and not is_bad)
+            below = _placed(hierarchy, child, depth + 1, place(is_followed), below_bad=is_bad or below_bad)
+            async with aclosing(below):
+                async for each in below:
+                    yield each
             child = following
-    if failure is not None:
-        yield Placed(_not_listed(node, failure), (*followed, False), False)
+    if failure is not None and not is_bad:
+        reason = f"nodes below not listed: {reason_of(node.path, failure)}"
+        yield Placed(UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason, bad=True), place(False), False)
 
 
-async def _next(children: AsyncGenerator[tuple[str, Node]]) -> tuple[Node | None, Exception | None]:
+async def _children(hierarchy: Hierarchy, path: NodePath, *, only_few: bool) -> AsyncGenerator[Node]:
+    """Yield the nodes directly below ``path``; with ``only_few``, none if there may be many."""
+    if only_few and len(await hierarchy.child_names(path)) > _FEW:
+        return
+    async with aclosing(hierarchy.children(path)) as children:
+        async for _, child in children:
+            yield child
+
+
+async def _next(children: AsyncGenerator[Node]) -> tuple[Node | None, Exception | None]:
     """Return the next child, or None and the failure of the listing, if there is one."""
     try:
-        return (await anext(children))[1], None
+        return await anext(children), None
     except StopAsyncIteration:
         return None, None
     except Exception as error:  # noqa: BLE001 - a failure here must not hide the rest
@@ -161,34 +172,5 @@ async def below_array(hierarchy: Hierarchy, node: ArrayNode) -> list[NodePath]:
     for name in names[:_FEW]:
         child = await hierarchy.node(node.path.child(name))
         if child is not None:
-            found += [each.path async for each in _below(hierarchy, child, 1, True)]
+            found += [each.node.path async for each in _placed(hierarchy, child, 1, (False,), below_bad=True)]
     return found
-
-
-async def _below(hierarchy: Hierarchy, node: Node, depth: int, below_bad: bool) -> AsyncIterator[Node]:
-    """Yield ``node`` and all below it. Nodes still to come are not held."""
-    is_bad = isinstance(node, UnsupportedNode)
-    if not (below_bad and isinstance(node, GroupNode) and not node.explicit):
-        yield node
-    path, dialect = node.path, node.dialect
-    if isinstance(node, ArrayNode):
-        return
-    if depth == _MAX_DEPTH:
-        reason = f"nodes below are more than {_MAX_DEPTH} groups deep: not read"
-        yield UnsupportedNode(path=path, dialect=dialect, reason=reason)
-        return
-    try:
-        if (is_bad or below_bad) and len(await hierarchy.child_names(path)) > _FEW:
-            return
-        async with aclosing(hierarchy.children(path)) as children:
-            async for _, child in children:
-                async for each in _below(hierarchy, child, depth + 1, is_bad or below_bad):
-                    yield each
-    except Exception as error:  # noqa: BLE001 - a failure here must not hide the rest
-        if not is_bad:
-            yield _not_listed(node, error)
-
-
-def _not_listed(node: Node, error: Exception) -> UnsupportedNode:
-    reason = f"nodes below not listed: {reason_of(node.path, error)}"
-    return UnsupportedNode(path=node.path, dialect=node.dialect, reason=reason, bad=True)
