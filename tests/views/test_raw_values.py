@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 from trio.testing import trio_test
 
 from tests.support.stores import contents, fill
-from tests.support.trees import READ_ONLY, read, tree_over, walk, write
+from tests.support.trees import READ_ONLY, read, tree_of, tree_over, walk, write
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import EntryExists, NoSuchEntry, StaleEntry, StoreUnsupported
@@ -165,3 +169,31 @@ async def test_a_folder_that_is_moved_or_removed_behind_the_mount_takes_its_empt
         assert {entry[0] async for entry in moved.entries()} == {"k", "empty"}
         (gone,) = raw.affected(Change(Prefix("a/"), "rmdir"), ())
         assert (gone.names, gone.gone) == (("a",), True)
+
+
+@trio_test
+async def test_a_part_of_a_value_that_another_program_replaces_while_the_write_waits_is_refused(tmp_path: Path) -> None:
+    """Whether the change is reported before the write, after it, or as here between the two."""
+    (tmp_path / "k").write_bytes(b"A" * 16)
+    async with tree_of(tmp_path, watch="off") as tree:
+        file = await walk(tree, "raw/k")
+        assert isinstance(file, File)
+        handle = await file.open(OpenFlags(write=True))
+        staged = tree.staging.get("raw/k")
+        assert staged is not None
+        refused: list[StaleEntry] = []
+
+        async def write_part() -> None:
+            with pytest.raises(StaleEntry) as caught:
+                await handle.write(0, b"CCCC")
+            refused.append(caught.value)
+
+        async with trio.open_nursery() as nursery:
+            async with staged.lock:
+                nursery.start_soon(write_part)
+                await trio.testing.wait_all_tasks_blocked()
+                (tmp_path / "new").write_bytes(b"B" * 6)
+                os.rename(tmp_path / "new", tmp_path / "k")
+                tree.observed.announce(Change(Key("k"), "set", external=True))
+        await handle.release()
+        assert len(refused) == 1 and (tmp_path / "k").read_bytes() == b"B" * 6

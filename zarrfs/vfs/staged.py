@@ -57,6 +57,9 @@ class Staged:
         self.lost = False
         self.superseded = False
         self.epoch = 0
+        """Number of values so far, as far as they are known."""
+        self.own_epoch = 0
+        """`epoch` of the last one that is no other program's: published through this file, or with another name or time only."""
         self.emptied = 0
         """Number of truncations to empty: distinguishes handles from before and after one."""
         self.replaced_at = 0
@@ -138,14 +141,15 @@ class Staged:
     async def write(self, offset: int, data: Buffer, seen: Snapshot | None = None, epoch: int = 0) -> int:
         """Stage ``data``; the published bytes needed beside it are loaded first, unless truncated.
 
-        ``seen`` is the value that the writer has open since ``epoch``; later values published through this file are its own changes."""
+        ``seen`` is the value that the writer has open since ``epoch``; later values published through this file are its own changes.
+        Raises `StaleEntry` if another program has replaced it meanwhile."""
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
             # Taken before the load: the write refers to what was read before it.
             given = self.given
             empty = not given and self.content.covers(offset, len(data))
             stage = await self._staged(
-                empty=empty, seen=seen if epoch == self.epoch else None, new_nbytes=0 if offset else len(data)
+                empty=empty, seen=seen if self.own_epoch <= epoch else None, new_nbytes=0 if offset else len(data)
             )
             if given:
                 await stage.write_over(offset, data, given)
@@ -170,6 +174,11 @@ class Staged:
                 stage = await self._staged()
                 await stage.truncate(size)
                 self._touch(State.DIRTY)
+
+    def moved_on(self) -> None:
+        """Record another value that is no other program's (`own_epoch`)."""
+        self.epoch += 1
+        self.own_epoch = self.epoch
 
     async def drop(self) -> None:
         """Discard the staged bytes; the published value counts again."""
@@ -257,7 +266,7 @@ class Staged:
             mtime_ns = self._mtime_ns
             moved, replaces = self.stage.moved, self.stage.replaces
             await self.drop()
-            self.epoch += 1
+            self.moved_on()
             # Its handles have changed the present value: from here on they share it.
             self.superseded = False
             if replaces:

@@ -173,7 +173,7 @@ class StagingArea:
     def changed(self, ident: str) -> None:
         """Record that the published value of ``ident`` has another generation, or is staged here: open handles move on to it."""
         if (staged := self._staged.get(ident)) is not None:
-            staged.epoch += 1
+            staged.moved_on()
 
     def replaced(self, ident: str, *, gone: bool = False) -> bool:
         """Record a replacement of (a part of) the published value through another view, or its removal (``gone``).
@@ -219,7 +219,7 @@ class StagingArea:
         if (staged := self._staged.pop(ident, None)) is not None:
             # Its handles read it at its new position.
             staged.content, staged.lost = content, False
-            staged.epoch += 1
+            staged.moved_on()
             self._put(staged)
 
     def rekey_below(self, prefix: str, moved: Callable[[Content], Content]) -> None:
