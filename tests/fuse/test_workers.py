@@ -125,6 +125,7 @@ class Requests:
         self.waiting = waiting
         self.waits = 0
         self.arrived = trio.Event()
+        self.changes = False
 
     def are_there(self) -> bool:
         return self.waiting > 0
@@ -143,7 +144,7 @@ def waited(
     """Run ``main`` with the wait of a worker."""
 
     async def run() -> None:
-        with workers.kept_going(lambda: False, requests.are_there):
+        with workers.kept_going(lambda: False, requests.are_there, lambda: requests.changes):
             await main(pyfuse3._wait_fuse_readable)
 
     monkeypatch.setattr(pyfuse3, "_wait_fuse_readable", requests.ready)
@@ -159,6 +160,19 @@ def test_requests_that_are_waiting_are_taken_without_the_event_loop(monkeypatch:
             assert await wait()
             requests.waiting -= 1
         assert requests.waits == 1
+
+    waited(requests, main, monkeypatch)
+
+
+def test_changes_of_the_store_come_before_later_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_TURN", 3600)
+    requests = Requests(100)
+
+    async def main(wait: Callable[[], Awaitable[bool]]) -> None:
+        for number in range(100):
+            requests.changes = number % 10 == 5
+            assert await wait()
+        assert requests.waits == 1 + 10
 
     waited(requests, main, monkeypatch)
 

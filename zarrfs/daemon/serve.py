@@ -233,7 +233,7 @@ async def _mounted(
             )
             tasks.keep(_ended_by, partial(detached.unused, every), ended)
         with serving:
-            await kernel.serve(lambda: connection is not None and connection.is_gone, connection)
+            await kernel.serve(lambda: connection is not None and connection.is_gone, connection, tree.observed.has_changes_now)
     finally:
         with trio.CancelScope(shield=True):
             # From here on no notices are sent, and no process waits for an answer.

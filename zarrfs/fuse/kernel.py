@@ -38,9 +38,16 @@ def mount(operations: Operations, mountpoint: str, options: Mapping[str, str], f
         raise FuseUnavailable(str(error)) from error
 
 
-async def serve(is_over: Callable[[], bool] = lambda: False, connection: Connection | None = None) -> None:
-    """Answer requests of ``connection`` until it has ended, or `stop` is called. Until ``is_over()``, no error ends this."""
-    with _interrupted(), kept_going(is_over, connection.has_request if connection is not None else None):
+async def serve(
+    is_over: Callable[[], bool] = lambda: False,
+    connection: Connection | None = None,
+    has_changes: Callable[[], bool] = lambda: False,
+) -> None:
+    """Answer requests of ``connection`` until it has ended, or `stop` is called. Until ``is_over()``, no error ends this.
+
+    ``has_changes()``: changes of the store are waiting to be reported.
+    """
+    with _interrupted(), kept_going(is_over, connection.has_request if connection is not None else None, has_changes):
         try:
             await pyfuse3.main()
         except* ConnectionAbortedError:

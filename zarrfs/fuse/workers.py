@@ -42,10 +42,13 @@ _Ready = Callable[[], Coroutine[Any, Any, bool]]
 
 
 @contextmanager
-def kept_going(is_over: Callable[[], bool], has_request: Callable[[], bool] | None = None) -> Iterator[None]:
+def kept_going(
+    is_over: Callable[[], bool], has_request: Callable[[], bool] | None = None, has_changes: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
     """Wrap the workers of `pyfuse3.main` during the body.
 
     ``is_over()``: the connection has ended, so that errors end the workers. ``has_request()``: a request is waiting; None if unknown.
+    ``has_changes()``: changes of the store are waiting, which come before later requests.
     """
     loop: _Loop | None = getattr(pyfuse3, "_session_loop", None)
     ready: _Ready | None = getattr(pyfuse3, "_wait_fuse_readable", None)
@@ -57,7 +60,7 @@ def kept_going(is_over: Callable[[], bool], has_request: Callable[[], bool] | No
     module = vars(pyfuse3)
     module |= {
         "_session_loop": _kept_going(loop, is_over),
-        "_wait_fuse_readable": _with_memory(_in_turns(ready, has_request) if has_request is not None else ready),
+        "_wait_fuse_readable": _with_memory(_in_turns(ready, has_request, has_changes) if has_request is not None else ready),
     }
     try:
         yield
@@ -95,12 +98,12 @@ def _with_memory(ready: _Ready) -> _Ready:
     return wait_readable
 
 
-def _in_turns(ready: _Ready, has_request: Callable[[], bool]) -> _Ready:
+def _in_turns(ready: _Ready, has_request: Callable[[], bool], has_changes: Callable[[], bool]) -> _Ready:
     began = 0.0
 
     async def wait_readable() -> bool:
         nonlocal began
-        if time.monotonic() - began < _TURN and has_request():
+        if time.monotonic() - began < _TURN and not has_changes() and has_request():
             return True
         while await ready():
             began = time.monotonic()

@@ -46,6 +46,10 @@ class AnswersNow:
         """Return all entries of `Store.list_dir`, if they are few."""
         raise WouldWait
 
+    def has_changes_now(self) -> bool:
+        """Return True if changes by other programs are known here that `Store.watch` has not reported yet. Does not raise `WouldWait`."""
+        return False
+
     def prefix_mtime_ns_now(self, prefix: Prefix) -> int | None:
         """Return `Store.prefix_mtime_ns`."""
         raise WouldWait

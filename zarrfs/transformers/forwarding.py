@@ -149,5 +149,8 @@ class TransparentStore(ForwardingStore):
     def list_dir_now(self, prefix: Prefix) -> Sequence[DirEntry]:
         return self.inner.list_dir_now(prefix)
 
+    def has_changes_now(self) -> bool:
+        return self.inner.has_changes_now()
+
     def prefix_mtime_ns_now(self, prefix: Prefix) -> int | None:
         return self.inner.prefix_mtime_ns_now(prefix)

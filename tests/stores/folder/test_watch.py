@@ -90,6 +90,23 @@ def path(tmp_path: Path) -> Path:
 
 
 @trio_test
+async def test_a_change_that_is_not_told_yet_is_waiting(path: Path) -> None:
+    async with watched(path) as (store, told):
+        await told.now()
+        with trio.fail_after(30):
+            while store.has_changes_now():
+                await trio.lowlevel.checkpoint()
+        seen = ObservedStore(store)
+        (path / "a/b/k").write_bytes(b"new")
+        assert store.has_changes_now() and seen.has_changes_now()
+        await told.until(lambda changes: bool(changes))
+        with trio.fail_after(30):
+            while store.has_changes_now():
+                await trio.lowlevel.checkpoint()
+    assert not store.has_changes_now() and not MemoryStore().has_changes_now()
+
+
+@trio_test
 async def test_what_others_do_to_values_is_told(path: Path) -> None:
     async with watched(path) as (_, told):
         (path / "a/b/k").write_bytes(b"new")

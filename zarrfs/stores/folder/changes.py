@@ -85,6 +85,7 @@ class FolderChanges:
         self._queue: deque[bytes | Own] = deque()
         self._own: list[Own] = []
         self._awake = trio.Event()
+        self._is_reporting = False
 
     @contextmanager
     def own(self, *leaves: Parts, below: tuple[Parts, ...] = (), moved_to: Parts | None = None) -> Iterator[Own]:
@@ -104,6 +105,11 @@ class FolderChanges:
             self._read()
             self._queue.append(own)
             self._awake.set()
+
+    @property
+    def are_waiting(self) -> bool:
+        """True if changes have been reported that `watch` has not passed on."""
+        return self._watch is not None and (self._is_reporting or bool(self._queue) or self._watch.has_events())
 
     async def watch(self, on_changes: OnChanges) -> None:
         """Run `zarrfs.stores.base.Store.watch`."""
@@ -138,7 +144,9 @@ class FolderChanges:
             try:
                 while True:
                     await self._awake.wait()
+                    self._is_reporting = True
                     await self._report_queued(watch, on_changes)
+                    self._is_reporting = False
             except Overflow:
                 pass
             except Unwatchable as error:
@@ -179,7 +187,7 @@ class FolderChanges:
             self._queue.extend(self._watch.read())
 
     def _end(self) -> None:
-        watch, self._watch = self._watch, None
+        watch, self._watch, self._is_reporting = self._watch, None, False
         if watch is not None:
             watch.close()
         self._queue.clear()

@@ -117,8 +117,7 @@ class FolderStore(Store):
             )
 
     async def hold(self, key: Key) -> Held | None:
-        parts = _parts_if_usable(key)
-        return None if parts is None else self._held.hold(parts)
+        return None if (parts := _parts_if_usable(key)) is None else self._held.hold(parts)
 
     async def data_from(self, key: Key, offset: int) -> int:
         parts = _parts_if_usable(key)
@@ -333,6 +332,9 @@ class FolderStore(Store):
         """Report changes through inotify, if the library is installed and the file system is of this machine."""
         await self._changes.watch(on_changes)
 
+    def has_changes_now(self) -> bool:
+        return self._changes.are_waiting
+
     # --- lifetime -----------------------------------------------------------------------------------------------------------
 
     def set_owner(self, uid: int | None, gid: int | None) -> None:
@@ -405,10 +407,8 @@ class FolderStore(Store):
 
     def _stat(self, key: Key, look: Callable[[Parts], os.stat_result | None]) -> KeyStat | None:
         parts = _parts_if_usable(key)
-        if parts is None:
-            return None
         with translated("looking up", key):
-            found = look(parts)
+            found = look(parts) if parts is not None else None
         return None if found is None else _key_stat(found)
 
     def _rename(self, old: Parts, new: Parts) -> tuple[bool, Generation]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
@@ -119,6 +120,8 @@ class FolderWatch:
         self._device = -1
         self.demand_local()
         self._inotify = _inotify()
+        self._ready = select.poll()
+        self._ready.register(self._inotify.fileno(), select.POLLIN)
         try:
             self._add_quietly(None, "")
             if not self._folders:
@@ -138,6 +141,10 @@ class FolderWatch:
     def fileno(self) -> int:
         """Return a descriptor that is readable when `read` has events."""
         return int(self._inotify.fileno())
+
+    def has_events(self) -> bool:
+        """Return True if `read` has events."""
+        return bool(self._ready.poll(0))
 
     def read(self) -> list[bytes]:
         """Return the events since the last call, in order and unparsed, for `events`; does not wait."""
