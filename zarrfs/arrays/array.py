@@ -6,7 +6,6 @@ import itertools
 import traceback
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -424,11 +423,3 @@ def is_filled(metadata: ArrayMetadata, elements: NDArray) -> bool:
     rows = spill.contiguous(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size)
     step = max(1, _COMPARED_NBYTES // pattern.size)
     return all((rows[start : start + step] == pattern).all() for start in range(0, len(rows), step))
-
-
-def is_resized(before: ArrayMetadata, now: ArrayMetadata) -> bool:
-    """Return True if only the shape, or the value of missing chunks, differs: a chunk stored in both is then the same."""
-    if before.ndim != now.ndim:
-        return False
-    resized = replace(before, shape=now.shape, chunk_grid=before.chunk_grid.resized(now.shape), fill_value=now.fill_value)
-    return resized.stores_as(now)

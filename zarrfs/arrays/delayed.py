@@ -34,6 +34,7 @@ class DelayedChunks(ChunkStore):
         self._array = array
         self._grid_shape = array.metadata.grid_shape
         self._chunks_per_key = array.metadata.chunks_per_key
+        queue.adopt(node, array, chunks, self._expected)
 
     def keys(self, coords: Coords) -> tuple[Key, ...]:
         return self._chunks.keys(coords)

@@ -86,6 +86,11 @@ class LiveNode:
         """Return True if the folder at its path is its own, as far as that is held."""
         return self.anchor is None or self.folder is None or self.anchor.is_at(self.folder)
 
+    def has_taken_place_of(self, other: LiveNode) -> bool:
+        """Return True if another program has renamed the folder of ``other``, as far as that is held, to be that of this node."""
+        folder, anchor = self.folder, other.anchor
+        return folder is not None and anchor is not None and folder != other.folder and anchor.prefix() == folder
+
     # --- for readers and writers ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:

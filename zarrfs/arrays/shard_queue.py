@@ -22,9 +22,10 @@ from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.queued_shard import RETRY_SECONDS, QueuedShard, ShardsAt, changed
+from zarrfs.arrays.shard_room import ShardRoom
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.buffers import Buffer
-from zarrfs.errors import StaleEntry, StoreFull, StoreTimeout, ZarrfsError
+from zarrfs.errors import StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
@@ -34,8 +35,6 @@ from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
 
-# Incomplete shards are published once their files exceed this multiple of the memory budget.
-_FILES_TO_MEMORY = 32
 # Due shards published concurrently.
 _AT_ONCE = 8
 # Delay after an array is found to be gone: another program replaces it in two steps.
@@ -77,13 +76,13 @@ class ShardQueue:
         on_loss: OnLoss = _is_lost,
     ) -> None:
         self.delay = delay
-        self._budget = budget
         self._directory = directory
         self._start_soon = start_soon
         self._on_change = on_change
         self._on_failure = on_failure
         self._on_loss = on_loss
         self._shards: dict[tuple[LiveNode, Coords], QueuedShard] = {}
+        self._room = ShardRoom(budget, self._shards.values(), self._publish_early)
         # Errors of shards lost in the background, for the next request.
         self._unreported: dict[QueuedShard, Exception] = {}
         self._running = False
@@ -160,7 +159,7 @@ class ShardQueue:
         """Remove these shards from the queue: they are erased."""
         for shard in shards:
             async with shard.lock:
-                self._release(shard, shard.written)
+                self._room.release(shard, shard.written)
                 shard.written = {}
                 self._forget_if_empty(shard)
 
@@ -230,10 +229,10 @@ class ShardQueue:
             return dict(mine)
         kept: dict[Coords, Written] = {}
         for coords, written in mine.items():
-            data = None if written.data is None else await self._kept(shard, written.data)
+            data = None if written.data is None else await self._room.kept(shard, written.data)
             merge = written.merge
             if merge is not None:
-                merge = merge.kept(data, await self._kept(shard, merge.packed))
+                merge = merge.kept(data, await self._room.kept(shard, merge.packed))
             kept[coords] = written._replace(data=data, merge=merge)
         return kept
 
@@ -271,16 +270,30 @@ class ShardQueue:
 
     async def _publish(self, shard: QueuedShard) -> None:
         """Store all queued chunks of one shard, in one set; chunks that arrive meanwhile stay queued."""
+        while True:
+            node = shard.node
+            try:
+                await self._try_to_publish(shard)
+            except StaleEntry as error:
+                if shard.node is node and (node.why_gone is None or not await self._lose(shard, error)):
+                    raise
+            if shard.node is node:
+                return
+            # It was adopted meanwhile: it is stored at the new path.
+
+    async def _publish_early(self, shard: QueuedShard) -> None:
+        """Publish a shard for the room that it takes; report and retry a failure."""
         try:
-            await self._try_to_publish(shard)
-        except StaleEntry as error:
-            if shard.node.why_gone is None or not await self._lose(shard, error):
-                raise
+            await self._publish(shard)
+        except ZarrfsError as error:
+            self._failed(shard, error)
 
     async def _try_to_publish(self, shard: QueuedShard) -> None:
-        failures = shard.failures
+        failures, node = shard.failures, shard.node
         # A writer that waits for the lock holds the node and has its memory.
-        async with shard.node.holding(), shard.working(), shard.lock:
+        async with node.holding(), shard.working(), shard.lock:
+            if shard.node is not node:
+                return
             if not shard.written:
                 self._forget_if_empty(shard)
                 return
@@ -293,11 +306,13 @@ class ShardQueue:
 
     async def _store(self, shard: QueuedShard) -> None:
         shard.publishing, shard.written = shard.written, {}
+        # Those of another path, once it is adopted.
+        chunks = shard.chunks
         try:
-            async with shard.chunks.exclusive(next(iter(shard.publishing))):
+            async with chunks.exclusive(next(iter(shard.publishing))):
                 token = _publishing.set(shard.key)
                 try:
-                    generations = await shard.chunks.merge(shard.publishing)
+                    generations = await chunks.merge(shard.publishing)
                 finally:
                     _publishing.reset(token)
         except BaseException as error:
@@ -309,7 +324,7 @@ class ShardQueue:
                 self._run_soon()
             raise
         else:
-            self._release(shard, shard.publishing)
+            self._room.release(shard, shard.publishing)
             shard.retry = RETRY_SECONDS[0]
             stored, shard.publishing = shard.publishing, {}
             # Merges into values that others stored meanwhile gave chunks other than those announced.
@@ -320,8 +335,11 @@ class ShardQueue:
             shard.publishing = {}
 
     async def _lose(self, shard: QueuedShard, error: Exception) -> bool:
-        """Remove chunks that can no longer be stored from the queue; return True if nothing is lost."""
+        """Remove chunks that can no longer be stored from the queue, unless they are adopted; return True if nothing is lost."""
+        node = shard.node
         async with shard.lock:
+            if shard.node is not node:
+                return True
             if not shard.written:
                 # Another caller got the error.
                 return False
@@ -330,7 +348,10 @@ class ShardQueue:
                 is_kept = True
             else:
                 is_kept = await self._on_loss(shard, error)
-            self._release(shard, shard.written)
+                if shard.node is not node:
+                    # The search for its array has used it at its new path.
+                    return True
+            self._room.release(shard, shard.written)
             shard.written = {}
             self._forget_if_empty(shard)
             return is_kept
@@ -346,50 +367,29 @@ class ShardQueue:
         shard.array, shard.chunks, shard.expected = array, chunks, expected
         return shard
 
-    # --- room ---------------------------------------------------------------------------------------------------------------
-
-    async def _kept(self, shard: QueuedShard, data: Buffer) -> Buffer:
-        """Return a permanent copy of ``data``, in memory or in a mapped file of the shard."""
-        nbytes = len(data)
-        if self._budget.take(nbytes):
-            shard.memory_nbytes += nbytes
-            return bytes(data)
-        if sum(each.files.nbytes for each in self._shards.values()) > self._budget.limit * _FILES_TO_MEMORY:
-            await self._make_room(shard)
-        try:
-            return await shard.files.keep(data)
-        except OSError as error:
-            await self._make_room(shard)
-            raise StoreFull(f"{shard.key!r}: no room to queue a chunk: {error}", key=shard.key) from error
-
-    async def _make_room(self, wanting: QueuedShard) -> None:
-        """Publish the oldest shard, other than the one that needs the room."""
-        # A node that is being moved waits for holders of an array that moves with it, possibly this task.
-        others = [
-            each
-            for each in self._shards.values()
-            if each is not wanting and not each.node.is_being_changed and each.node.why_gone is None
-        ]
-        if others:
-            oldest = min(others, key=lambda shard: shard.since)
-            try:
-                await self._publish(oldest)
-            except ZarrfsError as error:
-                self._failed(oldest, error)
-
-    def _release(self, shard: QueuedShard, done: Mapping[Coords, Written]) -> None:
-        """Release the memory of the chunks ``done``."""
-        if not shard.written or shard.written is done:
-            self._budget.give(shard.memory_nbytes)
-            shard.memory_nbytes = 0
-            # Unmapped when the last reader has released them.
-            shard.files.clear()
-
     def _forget_if_empty(self, shard: QueuedShard) -> None:
         key = (shard.node, shard.unit)
         if not shard.written and not shard.publishing and not shard.putting and self._shards.get(key) is shard:
-            self._release(shard, shard.written)
+            self._room.release(shard, shard.written)
             del self._shards[key]
+
+    def adopt(self, node: LiveNode, array: ArrayNode, chunks: ChunkStore, expected: Callable[[Coords], int]) -> None:
+        """Make ``node`` the owner of what is queued for the same array at the path from which another program renamed it.
+
+        To be called before the array is used at its new path: what is written there is newer than what was queued.
+        """
+        for before in dict.fromkeys(shard.node for shard in self._shards.values()):
+            if before is node or not node.has_taken_place_of(before):
+                continue
+            for shard in self.of(before):
+                key = node, chunks.unit(shard.some)
+                is_same = array.dialect == shard.array.dialect and array.metadata.is_resize_of(shard.array.metadata)
+                if is_same and key not in self._shards:
+                    self._shards[key] = self._shards.pop((before, shard.unit))
+                    shard.node, shard.unit = key
+                    shard.array, shard.chunks, shard.expected = array, chunks, expected(shard.some)
+                    node.on_end.add(self._ended)
+                    self._announce(shard, shard.all())
 
     # --- later --------------------------------------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class Losses:
         may_be_elsewhere = node.why_gone is not None and not node.replaced_by_mount
         try:
             if may_be_elsewhere and await self._followed(hierarchy, shard):
-                log.info("%s: queued chunks stored in the array, which another program has moved", key)
+                log.info("%s: queued chunks follow the array, which another program has moved", key)
                 return True
             if may_be_elsewhere and await self._went_with_its_array(hierarchy, shard):
                 log.warning("%s: queued chunks dropped with their array, which another program erased", key)
@@ -119,7 +119,7 @@ class Losses:
         return False
 
     async def _followed(self, hierarchy: Hierarchy, shard: QueuedShard) -> bool:
-        """Store the queued chunks in the array if it was renamed within the store; return True if so."""
+        """Store the queued chunks in the array, or queue them for it, if it was renamed within the store; return True if so."""
         for _ in range(_SEARCHES):
             anchor = shard.node.anchor
             prefix = anchor.prefix() if anchor is not None else None
@@ -134,7 +134,10 @@ class Losses:
             now = open_array.array.node if open_array is not None else None
             if open_array is None or now is None:
                 return False
-            if now.dialect != shard.array.dialect or not now.metadata.stores_as(shard.array.metadata):
+            if shard.node is open_array.live:
+                # Adopted when the array was first used at its new path.
+                return True
+            if now.dialect != shard.array.dialect or not now.metadata.is_resize_of(shard.array.metadata):
                 return False
             async with open_array.live.holding():
                 if not _is_in_folder(open_array.live, anchor):

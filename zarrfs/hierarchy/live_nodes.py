@@ -14,7 +14,6 @@ from dataclasses import replace
 import trio
 
 from zarrfs import fences
-from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.live_node import LiveNode, unfenced
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.bound_paths import BoundPath, BoundPaths, moved_path, paths_of
@@ -221,7 +220,7 @@ class LiveNodes:
             # Its documents may be about to be written.
             return None
         if live.metadata is not None and not (live.chunk_prefix == node.chunk_prefix and live.metadata.stores_as(node.metadata)):
-            if live.is_misplaced or live.chunk_prefix != node.chunk_prefix or not is_resized(live.metadata, node.metadata):
+            if live.is_misplaced or live.chunk_prefix != node.chunk_prefix or not node.metadata.is_resize_of(live.metadata):
                 self._end(live, "was replaced by another array")
                 return None
             live.resized(node.metadata)

@@ -106,6 +106,13 @@ class ArrayMetadata:
         """Return True if chunks of both hold the same elements: names of dimensions make no difference."""
         return replace(self, dimension_names=None) == replace(other, dimension_names=None)
 
+    def is_resize_of(self, before: ArrayMetadata) -> bool:
+        """Return True if only the shape, or the value of missing chunks, differs: a chunk stored in both is then the same."""
+        if before.ndim != self.ndim:
+            return False
+        grid = before.chunk_grid.resized(self.shape)
+        return replace(before, shape=self.shape, chunk_grid=grid, fill_value=self.fill_value).stores_as(self)
+
     def chunk_nbytes(self, coords: Coords) -> int:
         """Return the size of chunk ``coords``, decoded, at its full shape, in bytes; of references, if elements are of variable size."""
         return math.prod(self.chunk_grid.chunk_shape(coords)) * self.data_type.itemsize

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from zarrfs.arrays.array import is_resized
 from zarrfs.arrays.position import Position
 from zarrfs.buffers import Buffer
 from zarrfs.containers.base import Elements, FileLayout, Literal
@@ -60,7 +59,7 @@ class OpenElements:
         # Held, so that its earlier readers also get notifications of changed chunks.
         now = self._resized = await self._hierarchy.array(before.live.path)
         metadata = before.array.metadata
-        if now is not None and now.live is before.live and is_resized(metadata, now.array.metadata):
+        if now is not None and now.live is before.live and now.array.metadata.is_resize_of(metadata):
             itemsize = metadata.data_type.itemsize
             plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start // itemsize, -(-(start + nbytes) // itemsize))
             if all(box.is_within(now.array.metadata.shape) for box in plan.boxes()):
