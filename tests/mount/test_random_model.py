@@ -59,7 +59,7 @@ def test_every_element_is_where_an_order_of_what_was_done_puts_it(options: tuple
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:3000]
     try:
         assert model.check_store() or not list(store.rglob("c"))
-    except Illegal as error:
+    except (Illegal, ValueError) as error:
         rescued = sorted(str(path) for path in (tmp_path / "cache").rglob("*") if path.is_file())
         raise Illegal(
             f"{error}\n{ended.returncode} {ended.stderr}\n{rescued}\n{log[-5000:]}\n{model.history(str(error))}"

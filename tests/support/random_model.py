@@ -126,6 +126,8 @@ class Model:
         self.store, self.aside, self.seed = store, aside, seed
         self.mount: Path
         self._lock = threading.Lock()
+        self._editor = threading.Lock()
+        """Held by an editor that changes a document in place: of two at once, one may leave the end of the other's text."""
         self._clock = itertools.count(1)
         self._lives: dict[int, Life] = {}
         self._numbers = itertools.count(1)
@@ -373,7 +375,7 @@ class Model:
         """Change the shape as an editor changes a document, in place."""
         document = chance.choice(("chunks/{}/.zarray", "zarr3/{}/zarr.json", "raw/{}/zarr.json")).format(name)
         self._note(document)
-        with opened(self.mount / document, os.O_RDWR) as fd:
+        with self._editor, opened(self.mount / document, os.O_RDWR) as fd:
 
             def written(text: bytes) -> None:
                 os.pwrite(fd, text, 0)
