@@ -1,4 +1,4 @@
-"""Types of bytes and of elements in memory."""
+"""Types of bytes, their sizes, and elements in memory."""
 
 from __future__ import annotations
 
@@ -8,3 +8,14 @@ import numpy as np
 
 Buffer = bytes | bytearray | memoryview
 NDArray = np.ndarray[Any, np.dtype[Any]]
+
+
+class HoledSize(int):
+    """The size in bytes of a value with holes. ``allocated``: the bytes of storage in use, fewer than the size."""
+
+    allocated: int
+
+    def __new__(cls, size: int, allocated: int) -> HoledSize:
+        self = super().__new__(cls, size)
+        self.allocated = allocated
+        return self

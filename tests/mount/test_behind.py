@@ -9,7 +9,6 @@ import os
 import random
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,22 +19,12 @@ from tests.support.length import share
 from tests.support.mounting import Mounted, mounted
 from tests.support.small_stores import SMALL, array_document, chunk, write
 from tests.support.tree_suite import refused
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.fuse
 
-PATIENCE = 30
 # Far longer than any test: visible changes come from notifications.
 LONG = ("--metadata-ttl", "3600")
-
-
-def until(seen: Callable[[], object]) -> None:
-    """Wait until ``seen()`` is true; errors of a file that is just being changed count as false."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError, AssertionError):
-            if seen():
-                return
-    assert seen()
 
 
 def settled(mount: Mounted) -> None:

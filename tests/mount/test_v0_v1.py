@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.mount.test_behind import replace, until
+from tests.mount.test_behind import replace
 from tests.support import reader_v0, reader_v1
 from tests.support.cases import Case, cases
 from tests.support.comparing import assert_expected, assert_expected_in_zarr, folder_cases, npy_path, stored_chunks
 from tests.support.mounting import Mounted, mounted, run, shell, zarrfs
+from tests.support.waiting import until
 
 zarr = pytest.importorskip("zarr")
 pytestmark = pytest.mark.fuse

@@ -47,6 +47,10 @@ class Losses:
         if (name, reason) not in self.failures:
             self.failures.append((name, reason))
 
+    def removed(self, name: str) -> None:
+        """Record that a program removed a file, or replaced it by another: what was lost of it is wanted no more."""
+        self.failures[:] = [each for each in self.failures if each[0] != name]
+
     def unpublished(self, area: StagingArea, ident: str, error: BaseException) -> None:
         """Record that the staged data of a file is dropped."""
         (self.refused if _is_refused(area, ident, error) else self.failures).append((ident, str(error)))

@@ -135,6 +135,7 @@ class MountTree:
             spill_nbytes=max(1 << 20, min(64 << 20, limit // 8)),
             directory=spill,
         )
+        self.staging.on_removed = self.losses.removed
         self.queue = ShardQueue(
             delay=config.shard_delay,
             budget=self.staging.room.budget,

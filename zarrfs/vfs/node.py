@@ -13,7 +13,7 @@ import abc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from zarrfs.buffers import Buffer
+from zarrfs.buffers import Buffer, HoledSize
 from zarrfs.errors import AcrossViews, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, OperationUnsupported
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 
@@ -29,7 +29,7 @@ SIZE_UNKNOWN = -1
 class Attributes:
     """Attributes of a node for stat(2); ``size`` in bytes, ``mtime_ns`` None if unknown.
 
-    ``blksize``: best size in bytes of a read or write. ``allocated``: bytes of storage in use (st_blocks), None for all of them.
+    ``blksize``: best size in bytes of a read or write. ``allocated``: bytes of storage in use (st_blocks), None for those of ``size``.
     ``generation``, not part of stat(2), changes with the value; None if unknown."""
 
     is_directory: bool
@@ -40,6 +40,13 @@ class Attributes:
     blksize: int = 4096
     allocated: int | None = None
     generation: str | None = None
+
+    @property
+    def storage_nbytes(self) -> int:
+        """Bytes of storage in use."""
+        if self.allocated is not None:
+            return self.allocated
+        return self.size.allocated if isinstance(self.size, HoledSize) else self.size
 
 
 @dataclass(frozen=True, slots=True)

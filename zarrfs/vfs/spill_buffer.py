@@ -17,6 +17,8 @@ from zarrfs.memory.spill import FileMapping, data_extents
 SPILL_NBYTES = 64 * 1024 * 1024
 
 _PIECE_NBYTES = 1024 * 1024
+_BLOCK = 512
+"""Unit of st_blocks, in bytes."""
 
 
 class SpillBuffer:
@@ -51,6 +53,11 @@ class SpillBuffer:
 
     def __len__(self) -> int:
         return self._size
+
+    @property
+    def allocated(self) -> int:
+        """Number of bytes of memory or storage that the buffer takes: holes take none."""
+        return self._size if self._fd < 0 else min(self._size, os.fstat(self._fd).st_blocks * _BLOCK)
 
     def read(self, offset: int, size: int) -> Buffer:
         """Return a copy of at most ``size`` bytes from ``offset``."""

@@ -64,8 +64,13 @@ class Stage(abc.ABC):
 
     @property
     def nbytes(self) -> int:
-        """Number of staged bytes."""
+        """Number of staged bytes, without holes."""
         return self.size
+
+    @property
+    def allocated(self) -> int | None:
+        """Bytes of storage that the file as its handles see it takes; None for those of its size."""
+        return None
 
     @abc.abstractmethod
     async def read(self, offset: int, size: int) -> Buffer:
@@ -111,6 +116,14 @@ class ValueStage(Stage):
     @property
     def size(self) -> int:
         return len(self._bytes)
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes.allocated
+
+    @property
+    def allocated(self) -> int | None:
+        return self._bytes.allocated
 
     async def read(self, offset: int, size: int) -> Buffer:
         return self._bytes.read(offset, size)

@@ -66,6 +66,8 @@ class StagingArea:
         self._on_failure = on_failure
         self._save = save
         self.durable = durable
+        self.on_removed: Callable[[str], None] = lambda ident: None
+        """Called with the ident of a file that was removed or replaced by another, through this mount."""
         self.returns_errors = True
         """True if programs receive the answers."""
         self.room = StagingRoom(budget=budget, kept=kept, spill_nbytes=spill_nbytes, directory=directory)
@@ -160,6 +162,7 @@ class StagingArea:
                 if staged is not None and staged.state is State.CLEAN:
                     await staged.drop()
                 raise
+            self.on_removed(ident)
             for each in others:
                 each.removed = True
             if staged is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from zarrfs.buffers import HoledSize
 from zarrfs.errors import KeyTooLong, KeyUnusable
 from zarrfs.stores.values import Generation
 
@@ -38,6 +39,12 @@ def parts_of(key: str) -> Parts:
 def generation_of(stat: os.stat_result, mtime_ns: int | None = None) -> Generation:
     """Return the generation of a file: its position, size and time (``mtime_ns``, if that is about to be set)."""
     return f"{stat.st_dev:x}-{stat.st_ino:x}-{stat.st_size:x}-{stat.st_mtime_ns if mtime_ns is None else mtime_ns:x}"
+
+
+def size_of(stat: os.stat_result) -> int:
+    """Return the size of a file; a `HoledSize` if it has holes."""
+    allocated = stat.st_blocks * 512
+    return stat.st_size if allocated >= stat.st_size else HoledSize(stat.st_size, allocated)
 
 
 def path_of(parts: Parts) -> str:

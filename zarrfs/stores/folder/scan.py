@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 
-from zarrfs.stores.folder.names import TEMPORARY
+from zarrfs.stores.folder.names import TEMPORARY, size_of
 from zarrfs.stores.values import DirEntry
 
 
@@ -50,7 +50,7 @@ class Scan:
                         self._sweep(entry.name)
                         continue
                     stat = entry.stat(follow_symlinks=False)
-                    found.append((entry.name, False, stat.st_size, stat.st_mtime_ns))
+                    found.append((entry.name, False, size_of(stat), stat.st_mtime_ns))
                 elif entry.is_dir(follow_symlinks=False):
                     if entry.name in remote:
                         found.append((entry.name, True, 0, os.fstat(self._folder).st_mtime_ns))

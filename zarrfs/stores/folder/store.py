@@ -38,7 +38,7 @@ from zarrfs.stores.folder.held import HeldFiles
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.lock import FolderLocks
 from zarrfs.stores.folder.mountpoints import Mountpoints
-from zarrfs.stores.folder.names import Parts, generation_of, parts_of
+from zarrfs.stores.folder.names import Parts, generation_of, parts_of, size_of
 from zarrfs.stores.folder.removal import remove_folder, remove_tree, remove_values
 from zarrfs.stores.folder.rights import Owner
 from zarrfs.stores.folder.tree import FolderTree
@@ -439,7 +439,7 @@ class FolderStore(Store):
 
 
 def _key_stat(found: os.stat_result) -> KeyStat:
-    return KeyStat(found.st_size, found.st_mtime_ns, generation_of(found))
+    return KeyStat(size_of(found), found.st_mtime_ns, generation_of(found))
 
 
 def _parts_if_usable(target: Key | Prefix) -> Parts | None:

@@ -1,0 +1,117 @@
+"""Files with holes: what `st_blocks` shows of them, and what is no loss of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mounting import Mounted, mounted, run
+from tests.support.small_stores import write
+
+pytestmark = pytest.mark.fuse
+
+MIB = 1 << 20
+
+
+def sparse(path: Path) -> None:
+    """Create a file of 64 MiB that holds 1 MiB."""
+    with path.open("wb") as file:
+        file.truncate(64 * MIB)
+        file.seek(32 * MIB)
+        file.write(b"x" * MIB)
+
+
+def blocks(path: Path) -> int:
+    """Return st_blocks, in bytes."""
+    return path.stat().st_blocks * 512
+
+
+def listed_blocks(path: Path) -> int:
+    """Return st_blocks, in bytes, as a listing of the folder gives it: with READDIRPLUS, before any stat of the file."""
+    with os.scandir(path.parent) as entries:
+        return next(entry.stat().st_blocks * 512 for entry in entries if entry.name == path.name)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write(tmp_path / "store", {"full": b"x" * MIB})
+
+
+@pytest.mark.parametrize("look", [blocks, listed_blocks])
+def test_blocks_are_those_of_the_store(store: Path, look: object) -> None:
+    assert callable(look)
+    sparse(store / "holed")
+    with mounted(store) as mount:
+        assert look(mount.path / "raw/holed") == blocks(store / "holed") < 2 * MIB
+        assert look(mount.path / "raw/full") == MIB
+        assert (mount.path / "raw/holed").stat().st_size == 64 * MIB
+
+
+@pytest.mark.parametrize("look", [blocks, listed_blocks])
+def test_blocks_of_a_file_that_is_being_written_are_those_of_its_bytes(store: Path, tmp_path: Path, look: object) -> None:
+    assert callable(look)
+    with mounted(store, "--cache-dir", str(tmp_path / "cache"), "--memory-limit", "16M") as mount:
+        path = mount.path / "raw/new"
+        with path.open("wb", buffering=0) as file:
+            file.truncate(64 * MIB)
+            file.seek(32 * MIB)
+            file.write(b"x" * MIB)
+            assert path.stat().st_size == 64 * MIB
+            assert MIB <= look(path) < 2 * MIB
+            assert mount.stats()["dirty_bytes"] < 2 * MIB
+        assert MIB <= blocks(store / "new") < 2 * MIB
+        assert look(path) == blocks(store / "new")
+
+
+def test_du_counts_what_is_there(store: Path) -> None:
+    sparse(store / "holed")
+    with mounted(store) as mount:
+        done = run("du", "--block-size=1", mount.path / "raw/holed")
+        assert int(done.stdout.split()[0]) == blocks(store / "holed")
+
+
+# --- losses of files that are removed -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A store on a disk of 1 MiB without space."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], check=True)
+    try:
+        (disk / "store").mkdir()
+        (disk / "store/file").write_bytes(b"old")
+        (disk / "store/other").write_bytes(b"other")
+        run("dd", "if=/dev/zero", f"of={disk / 'rest'}", "bs=4096", check=False)
+        yield disk / "store"
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def lose(mount: Mounted) -> None:
+    with pytest.raises(OSError, match="No space left"), (mount.path / "raw/file").open("wb") as file:
+        file.write(b"x" * 100_000)
+
+
+def test_what_was_lost_of_a_file_is_a_failure_at_the_end(full: Path) -> None:
+    with mounted(full, ends_with=7) as mount:
+        lose(mount)
+    assert (full / "file").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+def test_what_was_lost_of_a_file_that_is_removed_is_none(full: Path, replaced: bool) -> None:
+    with mounted(full) as mount:
+        lose(mount)
+        if replaced:
+            (mount.path / "raw/other").rename(mount.path / "raw/file")
+        else:
+            (mount.path / "raw/file").unlink()
+        assert {each["key"] for each in mount.errors()} == {"file"}
