@@ -10,8 +10,9 @@ class Suite:
     """One suite.
 
     ``requirements``: what pip installs into an environment of its own. ``source``: the source distribution that has the tests; None if
-    the installed package does. ``arguments``: of pytest, in the folder of the source. ``places``: where the temporary folders are, as a
-    view of a mount; each is compared with the same run on a local file system.
+    the installed package does. ``module``: a module beside this one with classes of tests of that package. ``arguments``: of pytest, in
+    the folder of the source or module. ``places``: where the temporary folders are, as a view of a mount; each is compared with the same
+    run on a local file system.
     """
 
     name: str
@@ -19,6 +20,7 @@ class Suite:
     arguments: tuple[str, ...]
     places: tuple[str, ...]
     source: str | None = None
+    module: str | None = None
 
 
 _PYTEST = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis")
@@ -46,9 +48,9 @@ SUITES = (
     Suite(
         "fsspec",
         ("fsspec == 2026.9.*", "cloudpickle", *_PYTEST),
-        ("fsspec/implementations/tests/test_local.py",),
+        ("fsspec_local.py",),
         ("raw",),
-        "fsspec == 2026.9.*",
+        module="fsspec_local.py",
     ),
     Suite(
         "anndata", ("anndata[test] == 0.12.*", *_PYTEST), ("tests/test_readwrite.py", "-k", "zarr"), ("raw",), "anndata == 0.12.*"
