@@ -13,6 +13,7 @@ import trio
 
 from zarrfs import registry, threads
 from zarrfs.daemon import waiting_for
+from zarrfs.daemon.descriptors import raise_limit
 from zarrfs.daemon.detached import Detached
 from zarrfs.daemon.garbage import collect_in_portions
 from zarrfs.daemon.losses import Losses
@@ -75,6 +76,7 @@ async def serve(
     at the end `NotPublished` if data could not be stored; else returns 0.
     """
     keep_freed_memory()
+    raise_limit()
     sys.setswitchinterval(SWITCH_INTERVAL)
     store = await open_store(config.store, config.read_only)
     try:
