@@ -21,13 +21,16 @@ from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, OpenFlag
 
 
 class OneHandle(Handle):
-    """``released``: an event that its RELEASE waits for."""
+    """``released``: an event that its RELEASE waits for; ``known``: one that its attributes wait for."""
 
-    def __init__(self, of: object, released: trio.Event | None = None) -> None:
+    def __init__(self, of: object, released: trio.Event | None = None, known: trio.Event | None = None) -> None:
         self.of = of
         self.released = released
+        self.known = known
 
     async def attributes(self) -> Attributes:
+        if self.known is not None:
+            await self.known.wait()
         return Attributes(False, 1)
 
     async def read(self, offset: int, size: int) -> Buffer:
@@ -42,13 +45,19 @@ class OneHandle(Handle):
 
 
 class Name(File):
-    """``now``: the value under the name. ``found``: a new value that the next open finds; that open then fails."""
+    """``now``: the value under the name. ``found``: a new value that the next open finds; that open then fails.
+
+    ``known``: an event that attributes of handles opened from now on wait for. ``replaced_while_opened``: a new value that the next open
+    gets.
+    """
 
     ident = "npy/a.npy"
 
     def __init__(self) -> None:
         self.now: object = object()
         self.found: object = None
+        self.known: trio.Event | None = None
+        self.replaced_while_opened: object = None
         self.mtime_ns: int | None = None
         self.is_whole_array = False
 
@@ -67,7 +76,9 @@ class Name(File):
         if self.found is not None:
             self.now, self.found = self.found, None
             raise StaleEntry("found to be another")
-        return OneHandle(self.now)
+        if self.replaced_while_opened is not None:
+            self.now, self.replaced_while_opened = self.replaced_while_opened, None
+        return OneHandle(self.now, known=self.known)
 
 
 class Folder(Directory):
@@ -108,8 +119,12 @@ class Opened:
     async def look_up(self) -> int:
         return int((await self.handlers.lookup(pyfuse3.ROOT_INODE, b"a.npy", CALLER)).st_ino)
 
-    async def open(self, ino: int) -> None:
-        await self.handlers.open(pyfuse3.InodeT(ino), os.O_RDWR, CALLER)
+    async def open(self, ino: int, flags: int = os.O_RDWR) -> pyfuse3.FileInfo:
+        return await self.handlers.open(pyfuse3.InodeT(ino), pyfuse3.FlagT(flags), CALLER)
+
+    async def close_all(self) -> None:
+        for number in list(self.session.files):
+            await self.handlers.release(pyfuse3.FileHandleT(number))
 
 
 @pytest.mark.parametrize("when", ["before it is opened", "while it is opened"])
@@ -126,6 +141,46 @@ def test_another_file_of_that_name_is_another_inode(when: str) -> None:
         another = await known.look_up()
         assert another != known.ino
         await known.open(another)
+
+    trio.run(main)
+
+
+def test_two_opens_at_once_of_a_name_whose_file_changes_do_not_share_an_inode() -> None:
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        await known.close_all()
+        known.file.known = trio.Event()
+        refused: list[int] = []
+
+        async def open_the_first() -> None:
+            with pytest.raises(pyfuse3.FUSEError) as error:
+                await known.open(known.ino)
+            refused.append(error.value.errno)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(open_the_first)
+            await trio.testing.wait_all_tasks_blocked()
+            first, known.file.known = known.file.known, None
+            known.file.now = object()
+            await known.open(known.ino)
+            first.set()
+        assert refused == [errno.ESTALE]
+        assert {each.handle.of for each in known.session.files.values()} == {known.file.now}
+
+    trio.run(main)
+
+
+def test_a_file_that_is_emptied_at_open_shares_no_pages_with_another() -> None:
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        await known.close_all()
+        emptied = await known.open(known.ino, os.O_RDWR | os.O_TRUNC)
+        assert not emptied.direct_io
+        known.file.replaced_while_opened = object()
+        emptied = await known.open(known.ino, os.O_RDWR | os.O_TRUNC)
+        assert emptied.direct_io
 
     trio.run(main)
 

@@ -259,11 +259,15 @@ class Operations(pyfuse3.Operations):
             entry.pages = None
         if how.truncate:
             entry.stamp = entry.size = 0
-            return self._file_info(entry, handle, how, keep_cache=False, opener=opener)
+            # It is emptied already: instead of another number it gets no pages.
+            direct = self.session.is_another_file(entry, handle.of)
+            return self._file_info(entry, handle, how, keep_cache=False, opener=opener, direct=direct)
         try:
             # It may have become another file since it was found.
             self._part_from_another(entry, handle.of)
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
+            # Once more: another open may have been completed meanwhile. From here to its entry nothing is awaited.
+            self._part_from_another(entry, handle.of)
             if entry.nameless or (entry.stamp and not matches_kernel(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
                 # The value was replaced since the kernel got its size.
                 entry.stamp = -1
