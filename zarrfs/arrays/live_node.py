@@ -83,8 +83,10 @@ class LiveNode:
         return None
 
     def is_in_place(self) -> bool:
-        """Return True if the folder at its path is its own, as far as that is held."""
-        return self.anchor is None or self.folder is None or self.anchor.is_at(self.folder)
+        """Return True if the folder at its path is its own; False if another is, or if its own was held and is so no more.
+
+        True where folders cannot be distinguished at all."""
+        return self.anchor is None or self.folder is None or (self.anchor.holds and self.anchor.is_at(self.folder))
 
     def has_taken_place_of(self, other: LiveNode) -> bool:
         """Return True if another program has renamed the folder of ``other``, as far as that is held, to be that of this node."""

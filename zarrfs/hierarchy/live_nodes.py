@@ -371,7 +371,9 @@ class LiveNodes:
     @asynccontextmanager
     async def changing_document(self, *keys: Key) -> AsyncIterator[None]:
         """Run `changing` for any keys: without waiting if none of them describes an array in use."""
-        documents = [key for key in keys if key in self._by_document]
+        for key in (documents := [key for key in keys if key in self._by_document]):
+            # After the change, the document no longer proves that the folder is the array's own.
+            self._anchor(self._by_document[key])
         async with self.changing(*documents) if documents else nullcontext():
             yield
 
@@ -407,8 +409,7 @@ class LiveNodes:
     def _affected(self, target: Key | Prefix) -> list[LiveArray]:
         """Return the arrays in use that a change at ``target`` can replace or move, without looking at others."""
         if not isinstance(target, Prefix):
-            node = self._by_document.get(target)
-            return [node] if node is not None else []
+            return [node] if (node := self._by_document.get(target)) is not None else []
         try:
             below = self.at_and_below(NodePath(f"/{target[:-1]}"))
         except NameInvalid:

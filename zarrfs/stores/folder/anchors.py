@@ -1,7 +1,7 @@
 """Folders held open, so that they can be distinguished from later ones at their paths.
 
 The file system may reuse the inode number of a removed folder at once, but not while a descriptor of it is open. Descriptors are few:
-the folder requested longest ago is released for the next.
+the folder used longest ago is released for the next.
 """
 
 from __future__ import annotations
@@ -51,8 +51,12 @@ class Anchors:
         return FolderAnchor(self, self._last)
 
     def is_held(self, number: int) -> bool:
-        """Return True if the anchor was not released for others."""
-        return number in self._fds
+        """Return True if the anchor was not released for others: then it is used now."""
+        with self._lock:
+            if number not in self._fds:
+                return False
+            self._fds.move_to_end(number)
+            return True
 
     def is_at(self, number: int, parts: Parts) -> bool:
         """Return True if ``parts`` is this folder, or that is unknown."""

@@ -1,0 +1,121 @@
+"""More arrays in use than folders can be held open: an array whose folder is held no more is not taken for the one in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.support.mounting import ROOT, Mounted, killed_at_last, mountpoint
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
+
+LENGTH, CHUNKS, OTHERS = 8, 4, 40
+DESCRIPTORS = 100
+"""Limit of the daemon's descriptors: it then holds twelve folders."""
+
+
+def make(path: Path, value: int, chunks: int = CHUNKS) -> None:
+    array = zarr.create_array(
+        str(path), shape=(LENGTH * chunks,), chunks=(LENGTH,), shards=(LENGTH * CHUNKS,), dtype="i4", attributes={"value": value}
+    )
+    array[...] = value
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    zarr.create_group(str(tmp_path / "store"))
+    make(tmp_path / "store/a", 7)
+    for number in range(OTHERS):
+        make(tmp_path / f"store/x{number}", number)
+    return tmp_path / "store"
+
+
+@contextmanager
+def mounted(store: Path, *options: str, ends_with: int = 0) -> Iterator[Mounted]:
+    """Mount with few descriptors."""
+    with mountpoint() as path:
+        cache, log_file = store.with_name("cache"), path.with_name("log")
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "zarrfs",
+            "mount",
+            store,
+            path,
+            "--log-file",
+            log_file,
+            "--cache-dir",
+            cache,
+            *options,
+        ]
+        limited = ["bash", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "bash", *map(str, command)]
+        subprocess.run(limited, check=True, cwd="/", env=os.environ | {"PYTHONPATH": str(ROOT)})
+        pid = int(json.loads((path / ".zarrfs/config.json").read_bytes())["pid"])
+        with killed_at_last(pid, path):
+            mount = Mounted(path, store, log_file, pid)
+            yield mount
+            assert mount.umount().returncode == ends_with, mount.log()
+
+
+def write(mount: Mounted, number: int, value: int) -> None:
+    (mount.path / f"chunks/a/{number}").write_bytes(np.full(LENGTH, value, "<i4").tobytes())
+
+
+def use_others(mount: Mounted) -> None:
+    for number in range(OTHERS):
+        assert set(np.load(mount.path / f"npy/x{number}.npy")) == {number}
+
+
+@pytest.mark.parametrize("chunks", [CHUNKS, CHUNKS - 1, CHUNKS + 2], ids=["same", "shorter", "longer"])
+@pytest.mark.parametrize("options", [(), ("--no-watch", "--metadata-ttl", "0")], ids=["watch", "no-watch"])
+def test_what_is_queued_for_it_is_not_stored_in_another(store: Path, chunks: int, options: tuple[str, ...]) -> None:
+    with mounted(store, "--shard-delay", "600", *options, ends_with=7) as mount:
+        write(mount, 1, 99)
+        use_others(mount)
+        make(store.with_name("new"), 5, chunks)
+        os.rename(store / "a", store.with_name("old"))
+        os.rename(store.with_name("new"), store / "a")
+        found: list[set[int]] = []
+        # Until the change is noticed, a file may be opened that is then stale.
+        until(lambda: found.append(set(np.load(mount.path / "npy/a.npy"))) or found)
+        assert found == [{5}]
+    assert set(zarr.open_array(str(store / "a"), mode="r")[...]) == {5}
+    saved = next((store.with_name("cache") / "rescued").iterdir()) / "store/a"
+    assert set(zarr.open_array(str(saved), mode="r")[LENGTH : 2 * LENGTH]) == {99}
+
+
+def test_it_stays_the_same_array_where_nothing_has_changed(store: Path) -> None:
+    with mounted(store, "--shard-delay", "600") as mount:
+        write(mount, 1, 99)
+        with (mount.path / "chunks/a/2").open("r+b", buffering=0) as file:
+            file.write(np.full(2, 88, "<i4").tobytes())
+            use_others(mount)
+            file.write(np.full(2, 88, "<i4").tobytes())
+        use_others(mount)
+        assert list(np.load(mount.path / "npy/a.npy")[LENGTH : 2 * LENGTH + 5]) == [99] * LENGTH + [88] * 4 + [7]
+    assert list(zarr.open_array(str(store / "a"), mode="r")[LENGTH : 2 * LENGTH + 5]) == [99] * LENGTH + [88] * 4 + [7]
+
+
+@pytest.mark.parametrize("document", ["raw/a/zarr.json", "zarr3/a/zarr.json"])
+def test_it_stays_the_same_array_with_attributes_that_this_mount_writes(store: Path, document: str) -> None:
+    with mounted(store, "--shard-delay", "600") as mount:
+        write(mount, 1, 99)
+        with (mount.path / "chunks/a/2").open("r+b", buffering=0) as file:
+            file.write(np.full(2, 88, "<i4").tobytes())
+            use_others(mount)
+            content = json.loads((mount.path / document).read_text())
+            (mount.path / document).write_text(json.dumps(content | {"attributes": {"value": 8}}))
+    array = zarr.open_array(str(store / "a"), mode="r")
+    assert dict(array.attrs) == {"value": 8}
+    assert list(array[LENGTH : 2 * LENGTH + 3]) == [99] * LENGTH + [88] * 2 + [7]
