@@ -1,10 +1,11 @@
 """Runs the test suites of other projects in a mount: ``make outside``, ``make outside ARGS="--suite xarray"``.
 
-    python -m tests.outside [--suite NAME ...] [--place VIEW ...] [--slice N] [--folder DIR]
+    python -m tests.outside [--suite NAME ...] [--place VIEW ...] [--slice N] [--most N] [--folder DIR]
 
 Each suite runs once on a local file system and once in each of its views. A test that passes there and not here is run again, alone, in
 both; then it is lost. Prints the numbers, and each lost test; exit code 1 if there is one. Tests that cannot pass in a view by design
-(`tests.outside.suites.LOST`, with the reasons) are not run there. ``--slice N`` takes every N-th test.
+(`tests.outside.suites.LOST`, with the reasons) are not run there. ``--slice N`` takes every N-th test, ``--most N`` as many as that from
+all of a suite.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--suite", nargs="*", choices=[suite.name for suite in SUITES], default=[suite.name for suite in SUITES])
     parser.add_argument("--place", nargs="*", default=["raw", "zarr3", "chunks"])
     parser.add_argument("--slice", type=int, default=1)
+    parser.add_argument("--most", type=int, default=sys.maxsize)
     parser.add_argument(
         "--folder", type=Path, default=ROOT / ".venv-outside", help="environments and sources, kept for the next run"
     )
@@ -51,18 +53,20 @@ def main() -> int:
                 [place for place in suite.places if place in asked.place],
                 asked.folder / suite.name.replace(" ", ""),
                 asked.slice,
+                asked.most,
             )
     return min(lost, 1)
 
 
-def run(suite: Suite, places: Sequence[str], home: Path, every: int) -> int:
+def run(suite: Suite, places: Sequence[str], home: Path, every: int, most: int) -> int:
     """Run a suite in these views; return the number of lost tests."""
     python, source = installed(suite, home)
-    tests = collected(suite, python, source)[::every]
+    found = collected(suite, python, source)
+    tests = found[:: max(every, -(-len(found) // most))]
     local = outcome(suite, python, source, LOCAL, tests)
     passed = [test for test in tests if test in local]
     print(f"{suite.name}: {len(tests)} tests, {len(passed)} pass on a local file system", flush=True)
-    found = 0
+    lost_tests = 0
     for place in places:
         by_design = [test for test in passed if reason_of(suite, place, test) is not None]
         tried = [test for test in passed if reason_of(suite, place, test) is None]
@@ -76,8 +80,8 @@ def run(suite: Suite, places: Sequence[str], home: Path, every: int) -> int:
         print(f"{suite.name} in {place}/: {numbers}", flush=True)
         for test in lost:
             print(f"  lost: {test}", flush=True)
-        found += len(lost)
-    return found
+        lost_tests += len(lost)
+    return lost_tests
 
 
 def reason_of(suite: Suite, place: str, test: str) -> str | None:

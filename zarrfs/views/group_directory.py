@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import lru_cache
 
 import trio
 
-from zarrfs.errors import NameInvalid, ZarrfsError
+from zarrfs.errors import NameInvalid, StoreError, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import NodePath
@@ -184,11 +185,24 @@ class GroupChildren:
             return None
         return await self.context.hierarchy.node(self.path.child(part))
 
+    async def _child_listed(self, stem: str, name: str) -> Node | None:
+        """Return the child whose folder is called ``stem``; if it cannot be read and ``name`` is that of its reason, as it is listed."""
+        try:
+            return await self._child_called(stem)
+        except StoreTimeout:
+            raise
+        except StoreError as error:
+            if stem == name or not name.endswith(UNSUPPORTED_SUFFIX):
+                raise
+            part = names.part_of(stem)
+            assert part is not None
+            return replace(unusable(self.path.child(part), "", error), bad=True)
+
     async def _candidates(self, name: str) -> AsyncIterator[tuple[str, Node]]:
         """Yield the children that may appear as ``name``, each with the name of its folder: few, in a group of any size."""
         stems = [name, *(name.removesuffix(suffix) for suffix in self.suffixes if name.endswith(suffix))]
         for stem in dict.fromkeys((*stems, *(_NUMBER.sub("", stem) for stem in stems))):
-            if stem and (node := await self._child_called(stem)) is not None:
+            if stem and (node := await self._child_listed(stem, name)) is not None:
                 yield stem, node
             elif names.is_digest(stem):
                 for part in await self.context.hierarchy.child_names(self.path):
