@@ -129,7 +129,7 @@ def outcome(suite: Suite, python: Path, source: Path, place: str, tests: Sequenc
         temporary.mkdir()
         (beside / "report").mkdir()
         (beside / "tests").write_text("\n".join(tests))
-        # The names are too long for a command line: a plugin deselects all others.
+        # The names are too long for a command line: a plugin deselects all others, and sets the temporary folder.
         (beside / "selected.py").write_text(_SELECTED)
         env = os.environ | {
             "TMPDIR": str(temporary),
@@ -145,7 +145,10 @@ def outcome(suite: Suite, python: Path, source: Path, place: str, tests: Sequenc
 
 _SELECTED = """
 import os
+import tempfile
 
+# Where TMPDIR refuses files with random names, as views of hierarchies do, tempfile takes another folder.
+tempfile.tempdir = os.environ["TMPDIR"]
 wanted = set(open(os.environ["OUTSIDE_TESTS"]).read().split("\\n"))
 
 
