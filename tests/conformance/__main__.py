@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.conformance.document import DOCUMENT, TEXTS
-from tests.support.statements import rendered
+from tests.conformance.document import DOCUMENT, page
 
-DOCUMENT.write_text(rendered(TEXTS))
+DOCUMENT.write_text(page())

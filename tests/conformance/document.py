@@ -1,11 +1,12 @@
-"""The specifications in the order of docs/CONFORMANCE.md, and the path of that document."""
+"""The content of docs/CONFORMANCE.md: the specifications in its order, and the test suites of other projects; its path."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
 
-from tests.support.statements import Text
+from tests.outside import table
+from tests.support.statements import Text, rendered
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "CONFORMANCE.md"
 MODULES = """
@@ -16,3 +17,8 @@ MODULES = """
     test_v3 test_v3_types test_v3_codecs test_v3_stores
 """.split()
 TEXTS: list[Text] = [import_module(f"{__package__}.{name}").TEXT for name in MODULES]
+
+
+def page() -> str:
+    """Return the document."""
+    return rendered(TEXTS) + table.rendered()

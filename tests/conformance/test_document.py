@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.document import DOCUMENT, MODULES, TEXTS
-from tests.support.statements import NOT_YET, Statement, SuiteTest, Text, rendered
+from tests.conformance.document import DOCUMENT, MODULES, TEXTS, page
+from tests.support.statements import NOT_YET, Statement, SuiteTest, Text
 
 
 def test_the_document_is_the_rendered_table() -> None:
     """`python -m tests.conformance` writes the document."""
-    assert DOCUMENT.read_text() == rendered(TEXTS)
+    assert DOCUMENT.read_text() == page()
 
 
 def test_every_module_is_in_the_document() -> None:
