@@ -119,3 +119,17 @@ def test_it_stays_the_same_array_with_attributes_that_this_mount_writes(store: P
     array = zarr.open_array(str(store / "a"), mode="r")
     assert dict(array.attrs) == {"value": 8}
     assert list(array[LENGTH : 2 * LENGTH + 3]) == [99] * LENGTH + [88] * 2 + [7]
+
+
+@pytest.mark.parametrize("document", ["raw/a/zarr.json", "zarr3/a/zarr.json", "chunks/a/.zarray"])
+def test_it_stays_the_same_array_with_a_shape_that_this_mount_writes(store: Path, document: str) -> None:
+    with mounted(store, "--shard-delay", "600") as mount:
+        write(mount, 1, 99)
+        with (mount.path / "chunks/a/2").open("r+b", buffering=0) as file:
+            file.write(np.full(2, 88, "<i4").tobytes())
+            use_others(mount)
+            content = json.loads((mount.path / document).read_text())
+            (mount.path / document).write_text(json.dumps(content | {"shape": [LENGTH * (CHUNKS + 1)]}))
+    elements = zarr.open_array(str(store / "a"), mode="r")[...]
+    assert len(elements) == LENGTH * (CHUNKS + 1)
+    assert list(elements[LENGTH : 2 * LENGTH + 3]) == [99] * LENGTH + [88] * 2 + [7]
