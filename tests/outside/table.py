@@ -21,6 +21,8 @@ class Result:
 
 
 RESULTS = (
+    Result("xarray", "raw", 1442, 1442),
+    Result("xarray", "zarr3", 1442, 719, 723),
     Result("zarr 2", "raw", 1999, 1999),
     Result("fsspec", "raw", 137, 137),
     Result("anndata", "raw", 88, 88),
