@@ -12,6 +12,7 @@ from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.hierarchy.known_nodes import KnownNode, Source
 from zarrfs.hierarchy.live_array import DocumentVersion
+from zarrfs.hierarchy.parsed_documents import ParsedDocuments
 from zarrfs.hierarchy.probe import Probe
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight, with_stored_scalar
@@ -45,6 +46,7 @@ class NodeReader:
         self._roots = roots
         self._counters = counters
         self._weigh = weigh
+        self._parsed = ParsedDocuments()
 
     def source(self, path: NodePath) -> Source:
         """Return the origin of what is read at ``path`` from now on, if no document describes it."""
@@ -103,7 +105,7 @@ class NodeReader:
             try:
                 if begins:
                     layout.check()
-                node = await threads.cpu(weight(documents), layout.parse, path, documents) if is_described else None
+                node = await self._parse(layout, path, documents, source) if is_described else None
             except Exception as error:  # noqa: BLE001 - any failure to read a document is confined to its node
                 self._counters.nodes_parsed += 1
                 return unusable(path, layout.dialect.name, error), digest.digest(), newest, document, source
@@ -120,6 +122,11 @@ class NodeReader:
                         node = replace(node, quirks=(*node.quirks, _COPIED))
                 return node, digest.digest(), newest, document, source
         return None
+
+    async def _parse(self, layout: Layout, path: NodePath, documents: Mapping[Key, bytes], source: Source) -> Node | None:
+        if documents and not source.copied and weight(documents) <= threads.INLINE_NBYTES:
+            return self._parsed.parse(layout, path, documents)
+        return await threads.cpu(weight(documents), layout.parse, path, documents)
 
 
 def _is_read_alike(before: KnownNode, source: Source) -> bool:

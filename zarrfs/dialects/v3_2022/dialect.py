@@ -194,7 +194,7 @@ class V3Draft2022Layout(Layout):
         if key in (entry_key(self.prefix), copy_key(self.prefix)):
             return ROOT
         path = self.keys.node_of_document(key)
-        return path if path is not None and is_path(path) else None
+        return path if path is not None and is_path(path) and not self._is_of_copy(path) else None
 
     def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
         if self._is_of_copy(node.path):
