@@ -18,6 +18,7 @@ run read.py --repetitions 3
 run write.py --repetitions 3 --keys 2000
 run sharding.py --repetitions 2 --codecs zstd
 run jumps.py --repetitions 3
+run small_chunks.py --repetitions 1 --count 30000
 run nodes.py --repetitions 1 --formats 3
 run small.py --repetitions 3
 run scale.py --repetitions 1 --largest 20000

@@ -15,8 +15,8 @@ from tests.support.arrays import FILL, Example, reading, store_of
 from tests.support.small_stores import SMALL, array_document
 from tests.support.stores import contents, fill
 from zarrfs import threads
-from zarrfs.arrays.array import fill as fill_elements
-from zarrfs.arrays.array import is_filled
+from zarrfs.arrays.filling import fill as fill_elements
+from zarrfs.arrays.filling import is_filled
 from zarrfs.errors import ChunkDecodeError, ChunkSizeMismatch
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore

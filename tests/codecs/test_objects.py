@@ -23,7 +23,7 @@ from tests.support.cases import Case, cases
 from tests.support.codecs import of_objects, same
 from tests.support.comparing import expected_objects, is_object
 from tests.support.length import unhurried
-from zarrfs.arrays.array import fill
+from zarrfs.arrays.filling import fill
 from zarrfs.buffers import NDArray
 from zarrfs.codecs import lookup
 from zarrfs.codecs.chain import CodecChain

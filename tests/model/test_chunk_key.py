@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zarrfs.keys import Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 
@@ -20,6 +21,11 @@ coordinates = st.lists(st.integers(0, 2**62), max_size=5).map(tuple)
 @given(encodings, coordinates)
 def test_coordinates_survive_their_key(encoding: ChunkKeyEncoding, coords: tuple[int, ...]) -> None:
     assert encoding.decode(encoding.encode(coords), len(coords)) == coords
+
+
+@given(encodings | st.just(ChunkKeyEncoding("", "/", "0", backwards=True)), st.lists(coordinates, min_size=1, max_size=4))
+def test_keys_of_several_are_the_key_of_each(encoding: ChunkKeyEncoding, coords: list[tuple[int, ...]]) -> None:
+    assert encoding.keys(Prefix("a/"), coords) == [encoding.key(Prefix("a/"), each) for each in coords]
 
 
 @given(encodings, st.text("0123456789.c/+-b ", max_size=8), st.integers(0, 4))

@@ -98,3 +98,51 @@ def test_a_slab_of_tiny_chunks_has_a_bounded_number_of_them() -> None:
 def test_an_array_without_elements_has_no_rows() -> None:
     for shape in ((0,), (3, 0), (0, 3)):
         assert SlabGrid(shape, RegularGrid((1,) * len(shape)), 8, 100).slabs == 0
+
+
+@unhurried
+@given(dimensions=GRIDS, target=TARGETS, data=st.data())
+def test_numbers_are_those_of_the_chunks_that_hold_the_elements(
+    dimensions: list[tuple[int, int]], target: int, data: st.DataObject
+) -> None:
+    grid, shape, chunks = slab_grid(dimensions, target)
+    slab = data.draw(st.integers(0, grid.slabs - 1))
+    first, stop = grid.extent(slab)
+    begin = data.draw(st.integers(first, stop - 1))
+    end = data.draw(st.integers(begin + 1, stop))
+    touched = {
+        tuple(int(index) // length for index, length in zip(np.unravel_index(element, shape), chunks, strict=True)) if shape else ()
+        for element in range(begin, end)
+    }
+    found = {number for each in grid.numbers(slab, begin, end) for number in each}
+    assert found == {grid.number_in(slab, coords) for coords in touched}
+
+
+@unhurried
+@given(dimensions=GRIDS, target=TARGETS, data=st.data())
+def test_coordinates_belong_to_their_numbers(dimensions: list[tuple[int, int]], target: int, data: st.DataObject) -> None:
+    grid, _, _ = slab_grid(dimensions, target)
+    slab = data.draw(st.integers(0, grid.slabs - 1))
+    start = data.draw(st.integers(0, grid.chunks(slab)))
+    numbers = range(start, data.draw(st.integers(start, grid.chunks(slab))))
+    assert [grid.number_in(slab, coords) for coords in grid.coords_of(slab, numbers)] == list(numbers)
+
+
+@unhurried
+@given(dimensions=GRIDS.filter(bool), target=TARGETS, data=st.data())
+def test_blocks_are_the_chunks_with_these_numbers(dimensions: list[tuple[int, int]], target: int, data: st.DataObject) -> None:
+    grid, shape, chunks = slab_grid(dimensions, target)
+    whole = np.arange(math.prod(shape)).reshape(-1)
+    slab = data.draw(st.integers(0, grid.slabs - 1))
+    start = data.draw(st.integers(0, grid.chunks(slab) - 1))
+    numbers = range(start, data.draw(st.integers(start + 1, grid.chunks(slab))))
+    coords = grid.coords_of(slab, numbers)
+    done = 0
+    for block in grid.blocks(slab, numbers):
+        mine, done = coords[done : done + block.count], done + block.count
+        selected = whole[block.start : block.stop].reshape(block.shape)[block.selection]
+        inside = [tuple(slice(i * c, (i + 1) * c) for i, c in zip(each, chunks, strict=True)) for each in mine]
+        expected = {int(element) for each in inside for element in whole.reshape(shape)[each].reshape(-1)}
+        assert {int(element) for element in selected.reshape(-1)} == expected and selected.size == len(expected)
+        assert math.prod(block.chunk) * math.prod(chunks[: block.leading]) == math.prod(chunks)
+    assert done == len(numbers)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,8 +14,10 @@ from zarrfs import threads
 from zarrfs.arrays.booleans import has_booleans, invalid_boolean
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.filling import fill, part
 from zarrfs.arrays.live_node import with_memory
 from zarrfs.arrays.padding import encode_padded
+from zarrfs.arrays.small_chunks import BlockPart, decode_blocks
 from zarrfs.buffers import Buffer, NDArray
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, NodeMoving, TooLarge, ZarrfsError
@@ -32,6 +34,8 @@ from zarrfs.stores.values import Generation, KeyStat
 E = TypeVar("E", bound=ZarrfsError)
 
 _serials = itertools.count(1)
+# Decoding a chunk of a few bytes takes as long as decoding this many.
+_LEAST_NBYTES = 64
 
 
 class ChunkPart(NamedTuple):
@@ -132,6 +136,32 @@ class Array:
         self._counters.chunks_decoded += sum(result is True for result in results)
         return results
 
+    async def read_blocks_into(
+        self, parts: Sequence[BlockPart], known: Mapping[Coords, NDArray | None]
+    ) -> dict[Coords, ZarrfsError]:
+        """Decode small chunks (`zarrfs.arrays.small_chunks.are_small`) into the outputs of ``parts``; return the errors of some.
+
+        ``known``: chunks that are not read, by their elements; None if missing. Missing chunks are filled. One store operation gets the
+        others, as in `read_chunks_into`.
+        """
+        coords = [each for part in parts for each in part.coords if each not in known]
+        nbytes = sum(len(part.coords) for part in parts) * max(_LEAST_NBYTES, self.metadata.max_chunk_nbytes)
+        while True:
+            await self.chunks.wait_stable()
+            async with self._budget.working(nbytes + (self._reading_nbytes(coords) if coords else 0)):
+                try:
+                    found = dict(zip(coords, await self._stored(coords), strict=True)) if coords else {}
+                except NodeMoving:
+                    continue
+                failed: dict[Coords, ZarrfsError] = {each: error for each, error in found.items() if isinstance(error, ZarrfsError)}
+                stored = {each: value for each, value in found.items() if not (value is None or isinstance(value, ZarrfsError))}
+                elements = {each: value for each, value in known.items() if value is not None}
+                undecoded = await threads.cpu(nbytes, decode_blocks, self.chain, self.metadata, parts, stored, elements)
+                break
+        self._counters.chunks_decoded += len(stored) - len(undecoded)
+        failed.update((each, self.naming(error, "decoding", each)) for each, error in undecoded.items())
+        return failed
+
     async def write_chunk(self, coords: Coords, data: Buffer) -> None:
         """Encode and store a chunk; ``data`` is all its elements in C order, little-endian, at the full chunk shape.
 
@@ -231,7 +261,10 @@ class Array:
 
     def _reading_nbytes(self, coords: Sequence[Coords]) -> int:
         """Return the maximum memory, in bytes, for getting these chunks together and decoding them one after the other."""
-        nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
+        if self.metadata.chunk_grid.is_uniform:
+            nbytes = len(coords) * spill.in_memory(self.encoded_limit(coords[0]))
+        else:
+            nbytes = sum(spill.in_memory(self.encoded_limit(each)) for each in coords)
         if len(coords) == 1:
             return min(nbytes, spill.large_nbytes()) + self._decoding_nbytes(coords[0])
         metadata = self.metadata
@@ -276,7 +309,7 @@ class Array:
 
         The caller has reserved the memory for them: raises `NodeMoving` instead of waiting.
         """
-        limit = max(map(self.encoded_limit, coords))
+        limit = max(map(self.encoded_limit, coords[:1] if self.metadata.chunk_grid.is_uniform else coords))
         part = ByteRange(0, limit + 1)
         values: list[Buffer | ChunkError | None]
         with with_memory():
@@ -295,18 +328,18 @@ class Array:
 
     def _decode_into(self, parts: Sequence[ChunkPart], stored: Sequence[Buffer | ChunkError | None]) -> list[bool | ZarrfsError]:
         results: list[bool | ZarrfsError] = []
-        for part, data in zip(parts, stored, strict=True):
+        for each, data in zip(parts, stored, strict=True):
             if data is None or isinstance(data, ChunkError):
                 results.append(data if data is not None else False)
                 continue
             try:
-                shape = self.metadata.chunk_grid.chunk_shape(part.coords)
-                if part.where is None:
-                    self.chain.decode_into(data, shape, part.out, part.selection)
+                shape = self.metadata.chunk_grid.chunk_shape(each.coords)
+                if each.where is None:
+                    self.chain.decode_into(data, shape, each.out, each.selection)
                 else:
-                    np.copyto(part.out, spill.contiguous(self.chain.decode(data, shape))[part.selection], where=part.where)
+                    np.copyto(each.out, spill.contiguous(self.chain.decode(data, shape))[each.selection], where=each.where)
             except (ChunkDecodeError, TooLarge) as error:
-                results.append(self.naming(error, "decoding", part.coords))
+                results.append(self.naming(error, "decoding", each.coords))
             else:
                 results.append(True)
         return results
@@ -378,48 +411,3 @@ def _shares(encoded: Buffer, data: Buffer) -> bool:
         return False
     first, begin = (np.frombuffer(each, np.uint8).ctypes.data for each in (encoded, data))
     return bool(first < begin + len(data) and begin < first + len(encoded))
-
-
-def part(elements: NDArray, selection: Selection) -> NDArray:
-    """Return a view of ``selection``. The ellipsis keeps the element of a 0-dimensional array a writable array."""
-    index: Any = (*selection, ...)
-    view: NDArray = elements[index]
-    return view
-
-
-def fill(metadata: ArrayMetadata, out: NDArray) -> None:
-    """Set every element of ``out`` to the value that a missing chunk reads as, bit for bit."""
-    if out.size == 0:
-        return
-    if metadata.data_type.is_variable:
-        # A 0-dimensional array: NumPy would take a list as a sequence of elements.
-        one = np.empty((), object)
-        one[()] = element(metadata.data_type, metadata.fill_bytes)
-        out[...] = one
-        return
-    # Through bytes, not through the type: assignment of a NaN may lose its payload, and void types have no scalar assignment.
-    pattern = np.frombuffer(metadata.fill_bytes, np.uint8)
-    if not pattern.any() and out.flags.c_contiguous:
-        # Flat first: a 0-dimensional array has no other view.
-        out.reshape(-1).view(np.uint8)[...] = 0
-        return
-    out[...] = np.frombuffer(metadata.fill_bytes, f"|V{pattern.size}").view(out.dtype)[0]
-
-
-# Bytes per comparison of elements with the fill value.
-_COMPARED_NBYTES = 4 * 1024 * 1024
-
-
-def is_filled(metadata: ArrayMetadata, elements: NDArray) -> bool:
-    """Return True if all ``elements`` equal, bit for bit, what a missing chunk reads as. An undefined fill value equals nothing."""
-    if metadata.fill_value is None:
-        return False
-    if elements.size == 0:
-        return True
-    pattern = np.frombuffer(metadata.fill_bytes, np.uint8)
-    corner = elements[(slice(0, 1),) * elements.ndim]
-    if not np.array_equal(np.ascontiguousarray(corner).reshape(-1).view(np.uint8), pattern):
-        return False
-    rows = spill.contiguous(elements).reshape(-1).view(np.uint8).reshape(-1, pattern.size)
-    step = max(1, _COMPARED_NBYTES // pattern.size)
-    return all((rows[start : start + step] == pattern).all() for start in range(0, len(rows), step))

@@ -65,6 +65,10 @@ class ChunkCache:
         self._of: dict[int, set[Coords]] = {}
         self._readings: dict[CacheKey, _Reading] = {}
 
+    def has(self, serial: int) -> bool:
+        """Return True if any chunk of the array with this serial number is cached."""
+        return serial in self._of
+
     def peek(self, key: CacheKey) -> tuple[bool, NDArray | None]:
         """Return whether the chunk is cached, and the chunk."""
         entry = self._entries.get(key)

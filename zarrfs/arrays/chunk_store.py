@@ -275,7 +275,8 @@ class StoredChunks(ChunkStore):
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
         if len(coords) == 1 and byte_range == WHOLE:
             return [await self._store.get(self.key(coords[0]))]
-        return [*await self._store.get_partial_values([(self.key(each), byte_range) for each in coords])]
+        keys = self._encoding.keys(self._node.chunk_prefix, coords)
+        return [*await self._store.get_partial_values([(key, byte_range) for key in keys])]
 
     async def stat(self, coords: Coords) -> KeyStat | None:
         return await self._store.stat(self.key(coords))

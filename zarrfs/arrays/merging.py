@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.arrays.array import Array, fill, is_filled, part
+from zarrfs.arrays.array import Array
 from zarrfs.arrays.booleans import invalid_boolean
 from zarrfs.arrays.chunk_store import Lasting, Merge
+from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.padding import is_padding
 from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError

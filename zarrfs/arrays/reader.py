@@ -12,22 +12,24 @@ Both are safe for concurrent readers: no chunk is decoded twice at a time.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import trio
 
 from zarrfs import threads
-from zarrfs.arrays.array import Array, ChunkPart, fill, part
+from zarrfs.arrays.array import Array, ChunkPart
 from zarrfs.arrays.concurrency import for_each
+from zarrfs.arrays.filling import fill, part
 from zarrfs.arrays.flight import Flight
 from zarrfs.arrays.position import SLABS_AHEAD, Position
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.slab_pool import Slab, SlabKey
+from zarrfs.arrays.small_chunks import are_small
+from zarrfs.arrays.small_filling import SmallChunks
 from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import StoreError, StoreTimeout, ZarrfsError
 from zarrfs.memory.copying import copy
@@ -35,6 +37,7 @@ from zarrfs.memory.spill import is_large
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
 from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.model.number_set import merged, portions, without
 from zarrfs.model.slab import SlabGrid
 from zarrfs.threads import CPU_THREADS
 
@@ -61,6 +64,7 @@ class ArrayReader:
         metadata = array.metadata
         self._itemsize = metadata.data_type.itemsize
         self._slab_grid = SlabGrid(metadata.shape, metadata.chunk_grid, self._itemsize, pool.slab_nbytes)
+        self._small = SmallChunks(array, pool, self._slab_grid) if are_small(metadata) else None
         self._handles = 0
         self._valid_until = float("-inf")
         self._epoch = pool.epoch
@@ -183,8 +187,7 @@ class ArrayReader:
         if not slab.complete:
             slab.pins += 1
             try:
-                touched = self._touched(slab, offset, size)
-                while some := list(itertools.islice(touched, _PORTION)):
+                for some in portions(self._touched(slab, offset, size), self._portion):
                     await self._fill(slab, some)
                     await trio.lowlevel.checkpoint()
             finally:
@@ -217,56 +220,65 @@ class ArrayReader:
         if passed is not None:
             self._pool.slabs.passed(passed)
 
-    def _touched(self, slab: Slab, offset: int, size: int) -> Iterator[Coords]:
-        metadata = self.array.metadata
+    def _touched(self, slab: Slab, offset: int, size: int) -> list[range]:
+        """Return the numbers of the chunks that these bytes need and that are not filled."""
         start, stop = offset // self._itemsize, -(-(offset + size) // self._itemsize)
-        plan = ChunkPlan(metadata.shape, metadata.chunk_grid, start, stop)
-        return (coords for coords in plan.coords() if not self._is_filled(slab, coords))
+        return self._unfilled(slab, merged(self._slab_grid.numbers(slab.key[1], start, stop)))
 
-    def _is_filled(self, slab: Slab, coords: Coords) -> bool:
-        return self._slab_grid.number_in(slab.key[1], coords) in slab.filled
+    def _unfilled(self, slab: Slab, numbers: Iterable[range]) -> list[range]:
+        return [gap for each in numbers for gap in slab.filled.gaps(each)]
 
-    async def _fill(self, slab: Slab, coords: Iterable[Coords]) -> None:
-        """Fill these chunks; return when they are filled, by this task or by others."""
-        wanted = [each for each in coords if not self._is_filled(slab, each)]
+    async def _fill(self, slab: Slab, numbers: Iterable[range]) -> None:
+        """Fill the chunks with these numbers; return when they are filled, by this task or by others."""
+        wanted = self._unfilled(slab, numbers)
         while wanted:
-            batches = [(Flight(), batch) for batch in self._batches([each for each in wanted if each not in slab.filling])]
-            for flight, batch in batches:
-                slab.filling.update(dict.fromkeys(batch, flight))
+            batches = [(Flight(), batch) for batch in self._batches(list(without(wanted, slab.filling.values())))]
+            slab.filling.update(batches)
             try:
                 await for_each(batches, lambda each: self._fill_batch(slab, *each), _WIDTH)
             finally:
-                for flight, batch in batches:
-                    _landed(slab, flight, batch)
-            for each in wanted:
-                while (underway := slab.filling.get(each)) is not None:
-                    try:
-                        await underway.landed()
-                    except StoreError:
-                        if not self._is_filled(slab, each):
-                            raise
+                for flight, _ in batches:
+                    _landed(slab, flight)
+            while (underway := _underway(slab, wanted)) is not None:
+                flight, shared = underway
+                try:
+                    await flight.landed()
+                except StoreError:
+                    if self._unfilled(slab, shared):
+                        raise
             # Chunks that another task failed to fill are tried here too: the error is also this reader's.
-            wanted = [each for each in wanted if not self._is_filled(slab, each)]
+            wanted = self._unfilled(slab, wanted)
 
     def _nbytes_per_chunk(self, slab: Slab) -> int:
         return slab.memory.nbytes // self._slab_grid.chunks(slab.key[1])
 
-    def _batches(self, coords: Sequence[Coords]) -> list[Sequence[Coords]]:
+    def _batches(self, numbers: Sequence[range]) -> list[range]:
         """Return groups of chunks to get and decode together: one for each worker, within a maximum size."""
-        if not coords:
-            return []
-        chunk_nbytes = max(1, self.array.metadata.max_chunk_nbytes)
-        size = max(1, min(-(-len(coords) // CPU_THREADS), _BATCH_NBYTES // chunk_nbytes, _BATCH_CHUNKS))
-        return [coords[start : start + size] for start in range(0, len(coords), size)]
+        if self._small is not None:
+            size = self._small.batch
+        else:
+            count = sum(map(len, numbers))
+            chunk_nbytes = max(1, self.array.metadata.max_chunk_nbytes)
+            size = max(1, min(-(-count // CPU_THREADS), _BATCH_NBYTES // chunk_nbytes, _BATCH_CHUNKS))
+        return [each[start : start + size] for each in numbers for start in range(0, len(each), size)]
 
-    async def _fill_batch(self, slab: Slab, flight: Flight, batch: Sequence[Coords]) -> None:
+    @property
+    def _portion(self) -> int:
+        """Number of chunks planned at once: an array may have as many as elements."""
+        return _PORTION if self._small is None else max(_PORTION, self._small.batch)
+
+    async def _fill_batch(self, slab: Slab, flight: Flight, batch: range) -> None:
         with flight.under_way():
             try:
-                await self._fill_parts(slab, [self._part(slab, each) for each in batch])
+                if self._small is None:
+                    await self._fill_parts(slab, batch)
+                elif not await self._small.fill(slab, batch):
+                    await self._fill_parts(slab, batch, singly=True)
             finally:
-                _landed(slab, flight, batch)
+                _landed(slab, flight)
 
-    async def _fill_parts(self, slab: Slab, chunks: Sequence[ChunkPart]) -> None:
+    async def _fill_parts(self, slab: Slab, numbers: range, *, singly: bool = False) -> None:
+        chunks = [self._part(slab, each) for each in self._slab_grid.coords_of(slab.key[1], numbers)]
         unread: list[ChunkPart] = []
         known: list[tuple[ChunkPart, NDArray | None]] = []
         for chunk in chunks:
@@ -275,17 +287,23 @@ class ArrayReader:
                 known.append((chunk, elements))
             else:
                 unread.append(chunk)
-        read = dict(zip([chunk.coords for chunk in unread], await self._read_into(unread), strict=True))
+        read = dict(
+            zip(
+                [chunk.coords for chunk in unread],
+                await (self._read_singly(unread) if singly else self._read_into(unread)),
+                strict=True,
+            )
+        )
         known.extend((chunk, None) for chunk in unread if read[chunk.coords] is False)
         if known:
             await threads.cpu(sum(chunk.out.nbytes for chunk, _ in known), self._put, known)
         failed: ZarrfsError | None = None
-        for chunk in chunks:
+        for number, chunk in zip(numbers, chunks, strict=True):
             result = read.get(chunk.coords, True)
             if isinstance(result, ZarrfsError):
                 failed = failed or result
                 continue
-            slab.filled.add(self._slab_grid.number_in(slab.key[1], chunk.coords))
+            slab.filled.add(number)
             slab.used(chunk.out.nbytes)
         slab.complete = len(slab.filled) == self._slab_grid.chunks(slab.key[1])
         if failed is not None:
@@ -306,6 +324,9 @@ class ArrayReader:
         except StoreTimeout:
             if len(chunks) == 1:
                 raise
+        return await self._read_singly(chunks)
+
+    async def _read_singly(self, chunks: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         results: dict[Coords, bool | ZarrfsError] = {}
 
         async def read(chunk: ChunkPart) -> None:
@@ -346,25 +367,18 @@ class ArrayReader:
                 return
 
     async def _complete(self, slab: Slab, position: Position) -> None:
-        def missing() -> Iterator[Coords]:
-            for number in self._slab_grid.row_numbers(slab.key[1]):
-                for coords in self._slab_grid.coords(number):
-                    if slab.stale or not self._handles:
-                        slab.ahead = False
-                        return
-                    if not self._is_filled(slab, coords):
-                        yield coords
-
         # A few batches at a time, so that it ends soon after the last file is closed, without waiting for a large chunk.
-        portion = max(2 * _WIDTH, min(_PORTION, _BATCH_NBYTES * _WIDTH // max(1, self._nbytes_per_chunk(slab))))
-        todo = missing()
+        portion = max(2 * _WIDTH, min(self._portion, _BATCH_NBYTES * _WIDTH // max(1, self._nbytes_per_chunk(slab))))
         slab.pins += 1
         scope = trio.CancelScope()
         if is_large(self.array.metadata.max_chunk_nbytes):
             self._ahead.add(scope)
         try:
             with scope:
-                while some := list(itertools.islice(todo, portion)):
+                for some in portions(slab.filled.gaps(range(self._slab_grid.chunks(slab.key[1]))), portion):
+                    if slab.stale or not self._handles:
+                        slab.ahead = False
+                        return
                     await self._fill(slab, some)
         except ZarrfsError as error:
             log.debug("filling ahead stopped: %s", error)
@@ -418,9 +432,16 @@ def _run_length(metadata: ArrayMetadata) -> int:
     return max(1, shape[-1] // max(1, metadata.grid_shape[-1])) if shape else 1
 
 
-def _landed(slab: Slab, flight: Flight, batch: Sequence[Coords]) -> None:
+def _landed(slab: Slab, flight: Flight) -> None:
     """End a batch, run or not: others may fill its chunks, and may have begun already."""
-    for each in batch:
-        if slab.filling.get(each) is flight:
-            del slab.filling[each]
+    slab.filling.pop(flight, None)
     flight.land()
+
+
+def _underway(slab: Slab, numbers: Sequence[range]) -> tuple[Flight, list[range]] | None:
+    """Return a flight that fills some of these chunks, and their numbers."""
+    for flight, batch in slab.filling.items():
+        shared = [range(max(each.start, batch.start), min(each.stop, batch.stop)) for each in numbers]
+        if any(shared):
+            return flight, [each for each in shared if each]
+    return None

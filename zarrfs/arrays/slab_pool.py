@@ -18,7 +18,6 @@ from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.flight import Flight
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.memory.spill import reserve
-from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.number_set import NumberSet
 
 SlabKey = tuple[int, int]
@@ -37,9 +36,9 @@ class Slab:
     """One slab, being filled and read.
 
     ``first``, ``stop``: its elements. ``memory``: their bytes, valid for the chunks whose numbers are in ``filled``
-    (`zarrfs.model.slab.SlabGrid.number_in`). ``pins`` counts tasks that need its memory across an await, ``readers`` open files that read
-    through it: while either is positive, no other slab displaces it. ``stale``: its content was discarded; ``ahead``: it is being
-    completed in the background.
+    (`zarrfs.model.slab.SlabGrid.number_in`); ``filling``: the numbers of those being filled, each in one flight. ``pins`` counts tasks
+    that need its memory across an await, ``readers`` open files that read through it: while either is positive, no other slab displaces
+    it. ``stale``: its content was discarded; ``ahead``: it is being completed in the background.
     """
 
     def __init__(self, key: SlabKey, first: int, stop: int, nbytes: int, buffer: Memory, mapping: mmap.mmap | None) -> None:
@@ -49,7 +48,7 @@ class Slab:
         self.buffer = buffer
         self.memory = buffer[:nbytes]
         self.filled = NumberSet()
-        self.filling: dict[Coords, Flight] = {}
+        self.filling: dict[Flight, range] = {}
         self.complete = False
         self.ahead = False
         self.stale = False

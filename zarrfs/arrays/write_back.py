@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.arrays.array import Array, ChunkPart, fill, is_filled, part
+from zarrfs.arrays.array import Array, ChunkPart
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
+from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.merging import ElementMerge, Mask
 from zarrfs.arrays.paged_shard_index import MAX_WRITTEN
 from zarrfs.buffers import Buffer, NDArray

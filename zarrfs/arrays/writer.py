@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 import trio
 
-from zarrfs.arrays.array import Array, part
+from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout
+from zarrfs.arrays.filling import part
 from zarrfs.arrays.merging import Mask, of_elements, put
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.arrays.reader_pool import StartSoon

@@ -306,6 +306,11 @@ class CodecChain:
             copying.copy(out, elements if selection is None else elements[selection])
 
     @property
+    def is_plain(self) -> bool:
+        """True if the stored bytes of a chunk are its memory."""
+        return self._is_memory and not self._bytes_codecs
+
+    @property
     def after_another(self) -> bool:
         """True if elements decode from their predecessors (`ArrayArrayCodec.after_another`)."""
         filters = (step.filter for step in self._bytes_codecs if isinstance(step, FilterOnBytes))

@@ -9,6 +9,7 @@ cannot be a key; in real stores (folders, object stores through fsspec) it is th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zarrfs.keys import Key, Prefix
@@ -32,6 +33,13 @@ class ChunkKeyEncoding:
         """Return the store key of chunk ``coords`` of an array with this data prefix."""
         encoded = self.encode(coords)
         return prefix.key(encoded) if encoded else Key(prefix[:-1])
+
+    def keys(self, prefix: Prefix, coords: Sequence[Coords]) -> list[Key]:
+        """Return `key` of each of several chunks, with fewer calls."""
+        if self.backwards or not all(coords):
+            return [self.key(prefix, each) for each in coords]
+        begin, join, end = f"{prefix}{self.prefix}", self.separator.join, self.suffix
+        return [Key(f"{begin}{join(map(str, each))}{end}") for each in coords]
 
     def encode(self, coords: Coords) -> str:
         """Return the key of chunk ``coords``, relative to the array's data prefix."""

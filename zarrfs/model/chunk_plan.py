@@ -60,7 +60,7 @@ class ChunkPlan:
     def boxes(self) -> Iterator[Box]:
         """Yield the boxes, in C order; together they are the range."""
         if self.stop > self.start:
-            yield from _boxes(self.shape, self.start, self.stop, (), 0)
+            yield from boxes(self.shape, self.start, self.stop)
 
     def projections(self, box: Box) -> Iterator[ChunkProjection]:
         """Yield every chunk that a box touches, in C order of the grid, with the selections that copy between the two."""
@@ -98,6 +98,11 @@ def _product(ranges: list[range]) -> Iterator[Coords]:
     for head in _product(ranges[:-1]):
         for index in ranges[-1]:
             yield (*head, index)
+
+
+def boxes(shape: Shape, start: int, stop: int) -> Iterator[Box]:
+    """Yield the boxes that elements ``start`` to ``stop`` (exclusive, C order) of an array of ``shape`` consist of, in C order."""
+    return _boxes(shape, start, stop, (), 0)
 
 
 def _boxes(shape: Shape, start: int, stop: int, outer: Coords, offset: int) -> Iterator[Box]:

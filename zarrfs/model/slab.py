@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
-from zarrfs.model.chunk_plan import Selection
+from zarrfs.model.chunk_plan import Selection, boxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,29 @@ class Piece:
     coords: Coords
     chunk_selection: Selection
     row_selection: Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Chunks of equal shape, consecutive in C order, that form a box of ``grid`` chunks.
+
+    Their elements are the part ``selection`` of elements ``start`` to ``stop`` (C order) of the array, in ``shape``. The dimensions are
+    the first ``leading`` ones of the array, taken together, then the others: ``chunk`` is the shape of a chunk in these, of which only
+    index 0 of each leading dimension is in the array. The part is shorter than ``grid`` chunks along a dimension where the array ends.
+    """
+
+    start: int
+    stop: int
+    shape: Shape
+    selection: Selection
+    grid: Shape
+    chunk: Shape
+    leading: int
+
+    @property
+    def count(self) -> int:
+        """Number of chunks."""
+        return math.prod(self.grid)
 
 
 class SlabGrid:
@@ -103,6 +126,59 @@ class SlabGrid:
             for extent, index in zip(self._grid_shape[self._axis + 1 :], coords[self._axis + 1 :], strict=True):
                 inner = inner * extent + index
         return (self.row_of(coords) - slab * self.rows_per_slab) * self._chunks_per_row + inner
+
+    def numbers(self, slab: int, start: int, stop: int) -> Iterator[range]:
+        """Yield the numbers of the chunks that hold elements ``start`` to ``stop`` (C order, within ``slab``), some perhaps twice."""
+        for box in boxes(self._shape, start, stop):
+            ranges = [self._grid.indices(axis, o, o + n) for axis, (o, n) in enumerate(zip(box.origin, box.shape, strict=True))]
+            # Fixed indices, then a range, then all indices: consecutive in C order of the grid as well.
+            first, last = (self.number_in(slab, tuple(each[end] for each in ranges)) for end in (0, -1))
+            yield range(first, last + 1)
+
+    def coords_of(self, slab: int, numbers: range) -> list[Coords]:
+        """Return the coordinates of the chunks with these consecutive numbers within ``slab``."""
+        if not self._shape:
+            return [()] * len(numbers)
+        found: list[Coords] = []
+        at, left = slab * self.rows_per_slab * self._chunks_per_row + numbers.start, len(numbers)
+        *outer, extent = self._grid_shape
+        while left:
+            above, index = divmod(at, extent)
+            head: Coords = ()
+            for each in reversed(outer):
+                above, outer_index = divmod(above, each)
+                head = (outer_index, *head)
+            count = min(left, extent - index)
+            found += [(*head, last) for last in range(index, index + count)]
+            at, left = at + count, left - count
+        return found
+
+    def blocks(self, slab: int, numbers: range) -> Iterator[Block]:
+        """Yield the chunks with these consecutive numbers within ``slab``, at least one, as blocks, in order.
+
+        The grid is uniform, and the array has dimensions.
+        """
+        after = slice(self._axis + 1, None)
+        lengths, extents = self._grid.largest[after], self._shape[after]
+        length, extent = self._grid.largest[self._axis], self._shape[self._axis]
+        base = slab * self.rows_per_slab * self._chunks_per_row
+        dimensions = (self._leading, self._rows_of_axis, *self._grid_shape[after])
+        for box in boxes(dimensions, base + numbers.start, base + numbers.stop):
+            (lead, along, *others), (leads, rows, *counts) = box.origin, box.shape
+            begin, end = along * length, min((along + rows) * length, extent)
+            yield Block(
+                (lead * extent + begin) * self._inner,
+                ((lead + leads - 1) * extent + end) * self._inner,
+                (leads, end - begin, *extents),
+                (
+                    slice(None),
+                    slice(None),
+                    *(slice(o * c, min((o + n) * c, e)) for o, n, c, e in zip(others, counts, lengths, extents, strict=True)),
+                ),
+                box.shape,
+                (1, length, *lengths),
+                self._axis,
+            )
 
     def piece(self, coords: Coords) -> Piece:
         """Return the position of chunk ``coords`` in its row."""

@@ -18,7 +18,7 @@ from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Held
 from zarrfs.stores.folder.calls import pread
 from zarrfs.stores.folder.inline import InlineTree
-from zarrfs.stores.folder.names import Parts, generation_of, path_of, size_of
+from zarrfs.stores.folder.names import Parts, generation_of, key_stat, path_of
 from zarrfs.stores.os_errors import translated
 from zarrfs.stores.values import KeyStat
 
@@ -47,7 +47,7 @@ class HeldFiles:
             try:
                 found = os.fstat(fd)
                 if st.S_ISREG(found.st_mode):
-                    stat = KeyStat(size_of(found), found.st_mtime_ns, generation_of(found))
+                    stat = key_stat(found)
                     held, fd = HeldFile(self, self._inline, fd, parts, stat), -1
                     self._count += 1
                     return held

@@ -7,7 +7,7 @@ import re
 
 from zarrfs.buffers import HoledSize
 from zarrfs.errors import KeyTooLong, KeyUnusable
-from zarrfs.stores.values import Generation
+from zarrfs.stores.values import Generation, KeyStat
 
 Parts = tuple[str, ...]
 """The names from the root folder to a file or folder; empty for the root folder itself."""
@@ -45,6 +45,11 @@ def size_of(stat: os.stat_result) -> int:
     """Return the size of a file; a `HoledSize` if it has holes."""
     allocated = stat.st_blocks * 512
     return stat.st_size if allocated >= stat.st_size else HoledSize(stat.st_size, allocated)
+
+
+def key_stat(stat: os.stat_result) -> KeyStat:
+    """Return the stat of a value, from that of its file."""
+    return KeyStat(size_of(stat), stat.st_mtime_ns, generation_of(stat))
 
 
 def path_of(parts: Parts) -> str:

@@ -38,9 +38,10 @@ from zarrfs.stores.folder.held import HeldFiles
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.lock import FolderLocks
 from zarrfs.stores.folder.mountpoints import Mountpoints
-from zarrfs.stores.folder.names import Parts, generation_of, parts_of, size_of
+from zarrfs.stores.folder.names import Parts, generation_of, key_stat, parts_of
 from zarrfs.stores.folder.removal import remove_folder, remove_tree, remove_values
 from zarrfs.stores.folder.rights import Owner
+from zarrfs.stores.folder.several import read_several
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.os_errors import translated
@@ -358,12 +359,13 @@ class FolderStore(Store):
     ) -> list[Buffer | None]:
         """Read parts inline, up to ``at_once`` bytes a value (`InlineTree.read_with_stat`); with None, in a thread."""
         if len(key_ranges) == 1:
-            key, byte_range = key_ranges[0]
-            alone = self._read_value(key, (byte_range,), if_generation, at_once)
+            alone = self._read_value(key_ranges[0][0], (key_ranges[0][1],), if_generation, at_once)
             return [None if alone is None else alone[0]]
         indices: dict[Key, list[int]] = {}
         for index, (key, _) in enumerate(key_ranges):
             indices.setdefault(key, []).append(index)
+        if at_once is None and if_generation is None and len(indices) == len(key_ranges):
+            return read_several(self._tree, key_ranges)
         buffers = Buffers()
         parts: list[Buffer | None] = [None] * len(key_ranges)
         for key, wanted in indices.items():
@@ -403,13 +405,13 @@ class FolderStore(Store):
 
     def _read_with_stat(self, key: Key, byte_range: ByteRange, at_once: int | None) -> tuple[Buffer, KeyStat] | None:
         found = self._found(key, (byte_range,), None, at_once)
-        return None if found is None else (found[0][0], _key_stat(found[1]))
+        return None if found is None else (found[0][0], key_stat(found[1]))
 
     def _stat(self, key: Key, look: Callable[[Parts], os.stat_result | None]) -> KeyStat | None:
         parts = _parts_if_usable(key)
         with translated("looking up", key):
             found = look(parts) if parts is not None else None
-        return None if found is None else _key_stat(found)
+        return None if found is None else key_stat(found)
 
     def _rename(self, old: Parts, new: Parts) -> tuple[bool, Generation]:
         """Return True if a value was moved, and its generation."""
@@ -436,10 +438,6 @@ class FolderStore(Store):
     def _parts_to_write(self, target: Key | Prefix) -> Parts:
         self._demand_writable(target)
         return parts_of(target)
-
-
-def _key_stat(found: os.stat_result) -> KeyStat:
-    return KeyStat(size_of(found), found.st_mtime_ns, generation_of(found))
 
 
 def _parts_if_usable(target: Key | Prefix) -> Parts | None:

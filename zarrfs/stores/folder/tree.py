@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 Ranges = Sequence[ByteRange]
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _TRIES = 16
 """Attempts of a step when other programs remove what it has just created, or fill what it has just emptied."""
 _APART: Parts = (APART.rstrip("/"),)
@@ -192,7 +192,7 @@ class FolderTree:
         file is truncated meanwhile."""
         value_fd = self._open_value(parts)
         if value_fd is None:
-            self._demand_no_link(parts)
+            self.demand_no_link(parts)
             return None
         try:
             stat = os.fstat(value_fd)
@@ -220,10 +220,10 @@ class FolderTree:
             with self.folder(parts[:-1]) as folder:
                 if self._value(folder, parts[-1]) is None:
                     return None
-                return os.open(parts[-1], _VALUE, dir_fd=folder)
+                return os.open(parts[-1], VALUE, dir_fd=folder)
         return None
 
-    def _demand_no_link(self, parts: Parts) -> None:
+    def demand_no_link(self, parts: Parts) -> None:
         """Raise `StoreAccessDenied` if a value seems absent only because a link or special file on the way to it is not followed.
 
         As an absent chunk it would read as fill value, which would be invented data."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.arrays.array import part
+from zarrfs.arrays.filling import part
 from zarrfs.arrays.merging import ElementMerge, Mask, store_merged
 from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import (
