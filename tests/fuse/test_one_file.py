@@ -262,6 +262,31 @@ def test_a_name_whose_file_is_being_released_is_looked_up_afterwards() -> None:
     trio.run(main, clock=trio.testing.MockClock())
 
 
+def test_a_file_that_is_being_released_is_listed_as_it_is_afterwards() -> None:
+    """`rm -r` unlinks what it has listed: a refused file that is gone a moment later would be an error."""
+
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        released, opened = trio.Event(), trio.Event()
+        number = known.session.add_file(known.session.inodes[known.ino], OneHandle(known.file.now, released), writes=True)
+
+        async def list_it() -> None:
+            await known.handlers.opendir(pyfuse3.ROOT_INODE, CALLER)
+            opened.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(known.handlers.release, number)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(list_it)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not opened.is_set()
+            released.set()
+        assert opened.is_set()
+
+    trio.run(main, clock=trio.testing.MockClock())
+
+
 def test_who_looks_up_a_name_does_not_wait_long_for_a_release() -> None:
     async def main() -> None:
         known = Opened()

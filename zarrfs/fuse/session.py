@@ -229,6 +229,7 @@ class Session:
         if directory.is_outdated:
             # At this point the kernel looks it up again; at readdir it would not.
             raise StaleEntry(f"{inode.path!r}: folder was moved, replaced or erased", key=inode.path)
+        await self._released(inode)
         number = self._new_handle()
         self.directories[number] = OpenDirectory(inode, directory.entries(), self.kernel_cache.epoch)
         self.inodes.add_open(inode)
@@ -246,13 +247,15 @@ class Session:
             released.set()
             self.inodes.closed(open_file.inode)
 
-    async def _released(self, parent: Inode, name: str) -> None:
-        """Wait, for a moment at most, for earlier RELEASEs of a file of this name.
+    async def _released(self, parent: Inode, name: str | None = None) -> None:
+        """Wait, for a moment at most, for earlier RELEASEs of a file of this name; without one, of any file in the folder.
 
         A file that was refused at close(2) must not be found by its program afterwards.
         """
         releasing = [
-            released for file, released in self._releasing.items() if file.inode.parent is parent and file.inode.name == name
+            released
+            for file, released in self._releasing.items()
+            if file.inode.parent is parent and name in (None, file.inode.name)
         ]
         with trio.move_on_after(_RELEASE_PATIENCE):
             for released in releasing:
