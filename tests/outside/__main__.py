@@ -107,6 +107,9 @@ def installed(suite: Suite, home: Path) -> tuple[Path, Path]:
             shutil.unpack_archive(next(home.glob("*.tar.gz")), home / "unpacked")
             shutil.copytree(next((home / "unpacked").iterdir()), source, dirs_exist_ok=True)
         done.write_text(wanted)
+    if suite.source is None:
+        # Else pytest takes the configuration of this project, if the folder is in it.
+        (source / "pytest.ini").write_text("[pytest]\n")
     if suite.module is not None:
         shutil.copy(Path(__file__).with_name(suite.module), source)
     return python, source
