@@ -16,7 +16,7 @@ from trio.testing import trio_test
 from tests.support.arrays import Reading, reading
 from tests.support.comparing import in_memory
 from tests.support.small_stores import array_document
-from tests.support.stores import FailingStore, contents, fill
+from tests.support.stores import FailingStore, InterruptedStore, contents, fill
 from zarrfs.dialects.base import Edit
 from zarrfs.errors import (
     AcrossViews,
@@ -27,6 +27,7 @@ from zarrfs.errors import (
     NoSuchEntry,
     NotADirectory,
     NotPermitted,
+    StoreAccessDenied,
     StoreFull,
     StoreTimeout,
     StoreUnsupported,
@@ -512,6 +513,41 @@ async def test_a_rename_that_fails_changes_nothing(dialect: str, error: Exceptio
             await e.editor.rename(NodePath("/g/a"), NodePath("/g/b"))
         await copy_is_right(e)
         assert await e.kinds("/g") == {"a": "ArrayNode"}
+
+
+class Secret(InterruptedStore):
+    """A store that denies access to the documents of a node ``s``, wherever it is."""
+
+    async def interrupt(self, operation: str, target: str) -> None:
+        if "/s/" in target and operation in ("get", "get_partial_values"):
+            raise StoreAccessDenied(f"not readable: {target}", key=target)
+
+
+@pytest.mark.parametrize("copy", ["", "/", "/g", "/k"])
+@DIALECTS
+@trio_test
+async def test_a_group_above_an_unreadable_node_is_renamed_or_stays(dialect: str, copy: str) -> None:
+    """A copy would lose the node, so that the rename is refused before anything is moved; without copies nothing is read."""
+    async with editing(new=dialect) as plain:
+        for path in ("/g/s", "/g/a", "/k/b"):
+            await plain.array(path)
+        values = await contents(plain.store)
+    if copy:
+        values |= consolidated(values, copy[1:])
+    async with editing(values, new=dialect, inner=Secret(MemoryStore())) as e:
+        if not copy:
+            await e.editor.rename(NodePath("/g"), NodePath("/k/g"))
+            assert await contents(e.store.inner.inner) == {
+                (f"k/{key}" if key.startswith("g/") else key): value for key, value in values.items()
+            }
+            return
+        if copy == "/g" and dialect == "v3":
+            # The copy of a group of v3 is in its own document, and moves with it.
+            await e.editor.rename(NodePath("/g"), NodePath("/k/g"))
+            return
+        with pytest.raises(StoreAccessDenied):
+            await e.editor.rename(NodePath("/g"), NodePath("/k/g"))
+        assert await contents(e.store.inner.inner) == values
 
 
 @trio_test

@@ -9,7 +9,7 @@ from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.revising import Change, put_each, revise
-from zarrfs.hierarchy.stored_documents import weight
+from zarrfs.hierarchy.stored_documents import contents, weight
 from zarrfs.keys import ByteRange, Key, NodePath
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
@@ -42,8 +42,16 @@ class ConsolidatedCopies:
 
     async def put_in(self, layout: Layout, path: NodePath) -> None:
         """Add the node at ``path`` and all below it to the copies."""
-        if await self._is_any_stored(layout.consolidated_keys(path)):
+        if await self._is_any_for(layout, path):
             await self.follow(layout, [each async for each in self._explicit_from(path)])
+
+    async def require_readable(self, layout: Layout, path: NodePath, new_path: NodePath) -> None:
+        """Raise `StoreAccessDenied` if `put_in` could not add the node at ``path``, and all below it, to the copies at ``new_path``.
+
+        To be called before the node is moved: afterwards, the move would count as failed."""
+        if await self._is_any_for(layout, path) or await self._is_any_for(layout, new_path):
+            async for _ in self._explicit_from(path):
+                pass
 
     async def follow(self, layout: Layout, paths: Sequence[NodePath]) -> None:
         """Update the copies with the stored documents of the nodes at ``paths``."""
@@ -79,6 +87,17 @@ class ConsolidatedCopies:
         """Return True if a key holds a value, or may not be read. No value is read: a copy may be large."""
         answers = await self._store.get_many([(key, ByteRange(0, 0)) for key in keys])
         return any(answer is not MISSING for answer in answers)
+
+    async def _is_any_for(self, layout: Layout, path: NodePath) -> bool:
+        """Return True if there is a copy that a change of the node at ``path`` must update."""
+        keys = layout.consolidated_keys(path)
+        if not await self._is_any_stored(keys):
+            return False
+        if any(layout.copy_key(group) is not None for group in (*path.ancestors(), path) if layout.holds(group)):
+            return True
+        # The keys are those of groups, whether or not these hold copies.
+        documents = contents(await self._hierarchy.stored.get(keys))
+        return bool(await threads.cpu(weight(documents), layout.copies_with, (path,), documents))
 
     async def _revise(self, keys: Iterable[Key], change: Change) -> None:
         await revise(self._hierarchy.stored, keys, change, partial(put_each, self._store))

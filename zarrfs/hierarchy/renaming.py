@@ -78,6 +78,8 @@ class Renaming:
             (await self._new.layout_for(new_path)).require_writable()
             await self._new.require_nothing_hidden(new_path)
         is_one = layout.per_node or begins_at(layout, path)
+        if not begins_at(layout, path):
+            await self._copies.require_readable(layout, path, new_path)
         await self._new.check(layout if not begins_at(layout, path) else await self._new.layout_for(path.parent), new_path, path)
         for live in list(self._hierarchy.live.at_and_below(path)):
             # Only of these arrays: failures of shards queued for earlier arrays there do not concern the caller.
