@@ -40,7 +40,9 @@ def read_several(tree: FolderTree, key_ranges: Sequence[tuple[Key, ByteRange]]) 
                 threads.go_on()
             prefix, _, name = key.rpartition("/")
             length = byte_range.length
-            if byte_range.start == 0 and length is not None and _PLAIN.fullmatch(name):
+            # A key with an empty part is that of no file.
+            is_usable = _PLAIN.fullmatch(name) and "//" not in key and not key.startswith("/")
+            if byte_range.start == 0 and length is not None and is_usable:
                 folder = folders.at(prefix)
                 if folder is None:
                     found.append(None)
