@@ -2,7 +2,7 @@
 
     python benchmarks/small_chunks.py [--repetitions 3] [--count 300000]
 
-Chunks of one element of 4 bytes, uncompressed and with zstd, and chunks of 4 KiB. Repetitions are interleaved; each uses a fresh mount
+Chunks of one element of 4 bytes, uncompressed and with Blosc, and chunks of 4 KiB. Repetitions are interleaved; each uses a fresh mount
 and a new process, on files in the page cache. Prints minimum and median in seconds, and the ratio of the medians.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import zarr
 from common import median, mounted, scratch, seconds, shell, table, touch_memory
 
-CASES = {"4 bytes": (1, None), "4 bytes, zstd": (1, "auto"), "4 KiB": (1024, None)}
+CASES = {"4 bytes": (1, None), "4 bytes, blosc": (1, "auto"), "4 KiB": (1024, None)}
 """Elements of a chunk, and compressors."""
 LIMIT = 5.0
 """Seconds for 300,000 chunks of 4 bytes."""

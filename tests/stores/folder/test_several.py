@@ -31,6 +31,9 @@ KEYS = [
     "a/odd name",
     "a/ü",
     "a/empty",
+    "a//0",
+    "/top",
+    "//top",
 ]
 RANGES = [WHOLE, ByteRange(0, 3), ByteRange(0, 100_000), ByteRange(1, 2)]
 
