@@ -19,3 +19,13 @@ class HoledSize(int):
         self = super().__new__(cls, size)
         self.allocated = allocated
         return self
+
+
+def size_with_holes(size: int, allocated: int) -> int:
+    """Return ``size``; as a `HoledSize` if fewer bytes of storage are in use."""
+    return size if allocated >= size else HoledSize(size, allocated)
+
+
+def storage_nbytes(size: int) -> int:
+    """Return the bytes of storage that a value of this size takes."""
+    return size.allocated if isinstance(size, HoledSize) else size

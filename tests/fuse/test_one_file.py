@@ -234,8 +234,9 @@ def test_a_file_that_is_made_where_another_is_open_is_another_inode(call: str) -
 
 
 @pytest.mark.logs("it is not whole")
-def test_a_name_whose_file_is_being_released_is_looked_up_afterwards() -> None:
-    """After close(2) has returned the refusal of a new file, it cannot be found: neither by a cached name, nor by a fast lookup."""
+@pytest.mark.parametrize("how", ["lookup", "opendir"])
+def test_a_name_whose_file_is_being_released_is_looked_up_and_listed_afterwards(how: str) -> None:
+    """After close(2) has returned the refusal of a new file, it cannot be found: by a cached name, a fast lookup, or `rm -r`."""
 
     async def main() -> None:
         known = Opened()
@@ -244,7 +245,7 @@ def test_a_name_whose_file_is_being_released_is_looked_up_afterwards() -> None:
         number = known.session.add_file(known.session.inodes[known.ino], OneHandle(known.file.now, released), writes=True)
 
         async def look_up() -> None:
-            await known.look_up()
+            await (known.look_up() if how == "lookup" else known.handlers.opendir(pyfuse3.ROOT_INODE, CALLER))
             found.set()
 
         with pytest.raises(pyfuse3.FUSEError):
@@ -258,31 +259,6 @@ def test_a_name_whose_file_is_being_released_is_looked_up_afterwards() -> None:
             assert not found.is_set()
             released.set()
         assert found.is_set()
-
-    trio.run(main, clock=trio.testing.MockClock())
-
-
-def test_a_file_that_is_being_released_is_listed_as_it_is_afterwards() -> None:
-    """`rm -r` unlinks what it has listed: a refused file that is gone a moment later would be an error."""
-
-    async def main() -> None:
-        known = Opened()
-        await known.begin()
-        released, opened = trio.Event(), trio.Event()
-        number = known.session.add_file(known.session.inodes[known.ino], OneHandle(known.file.now, released), writes=True)
-
-        async def list_it() -> None:
-            await known.handlers.opendir(pyfuse3.ROOT_INODE, CALLER)
-            opened.set()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(known.handlers.release, number)
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.start_soon(list_it)
-            await trio.testing.wait_all_tasks_blocked()
-            assert not opened.is_set()
-            released.set()
-        assert opened.is_set()
 
     trio.run(main, clock=trio.testing.MockClock())
 

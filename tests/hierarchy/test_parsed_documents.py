@@ -19,7 +19,7 @@ from zarrfs.hierarchy.parsed_documents import ParsedDocuments
 from zarrfs.hierarchy.roots import dialects
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.data_type import from_numpy
-from zarrfs.model.metadata import ArrayNode
+from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.memory import MemoryStore
 
 PATHS = [NodePath("/a"), NodePath("/b"), NodePath("/g/a"), NodePath("/g/h/c")]
@@ -28,6 +28,15 @@ STRANGE = [
     NodePath(f"/{name}") for name in ("__a", ".a", "a b", "zarr.json", ".zgroup", "c", "0", "0.0", "meta", "data", "ü", "a.array")
 ]
 DIALECTS = pytest.mark.parametrize("dialect", dialects(), ids=lambda each: each.name)
+
+
+def parse(parsed: ParsedDocuments, layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> Node | None:
+    """Return what is known of the documents, else what the layout makes of them, as `zarrfs.hierarchy.node_reader` does."""
+    if (node := parsed.get(layout, path, documents)) is not None:
+        return node
+    found = layout.parse(path, documents)
+    parsed.keep(layout, path, documents, found)
+    return found
 
 
 def documents_of(layout: Layout, path: NodePath, dtype: str = "<f4", **attributes: object) -> dict[Key, bytes]:
@@ -43,24 +52,24 @@ def test_it_gives_what_the_layout_gives(dialect: Dialect) -> None:
             for number in (1, 2, 1):
                 for path in filter(layout.holds, PATHS):
                     documents = documents_of(layout, path, dtype, number=number, units="m")
-                    assert parsed.parse(layout, path, documents) == layout.parse(path, documents), path
+                    assert parse(parsed, layout, path, documents) == layout.parse(path, documents), path
 
 
 @DIALECTS
 def test_a_path_that_is_no_node_is_none_whatever_its_documents(dialect: Dialect) -> None:
     layout, parsed = dialect.create(Prefix("")), ParsedDocuments()
     documents = documents_of(layout, NodePath("/a"))
-    assert parsed.parse(layout, NodePath("/a"), documents) is not None
+    assert parse(parsed, layout, NodePath("/a"), documents) is not None
     keys = layout.document_keys(NodePath("/a"))
     for path in STRANGE:
         there = {key: documents[each] for key, each in zip(layout.document_keys(path), keys, strict=False) if each in documents}
-        assert parsed.parse(layout, path, there) == layout.parse(path, there), path
+        assert parse(parsed, layout, path, there) == layout.parse(path, there), path
 
 
 @DIALECTS
 def test_the_same_documents_share_their_metadata(dialect: Dialect) -> None:
     layout, parsed = dialect.create(Prefix("")), ParsedDocuments()
-    found = [parsed.parse(layout, path, documents_of(layout, path)) for path in filter(layout.holds, PATHS)]
+    found = [parse(parsed, layout, path, documents_of(layout, path)) for path in filter(layout.holds, PATHS)]
     arrays = [each for each in found if isinstance(each, ArrayNode)]
     assert arrays == found
     assert len({id(each.metadata) for each in arrays}) == 1
@@ -73,7 +82,7 @@ def test_bad_documents_are_refused_each_time_with_their_own_key(dialect: Dialect
     for path in filter(layout.holds, PATHS):
         documents = {key: value.replace(b"8", b"-8") for key, value in documents_of(layout, path).items()}
         with pytest.raises(MetadataError) as ours:
-            parsed.parse(layout, path, documents)
+            parse(parsed, layout, path, documents)
         with pytest.raises(MetadataError) as its:
             layout.parse(path, documents)
         assert str(ours.value) == str(its.value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 import zarr
 
 from tests.support.mounting import mounted, run, zarrfs
+from tests.support.small_disks import small_disk
 
 pytestmark = pytest.mark.fuse
 
@@ -82,20 +82,6 @@ def test_nodes_in_the_folder_of_an_array_are_told(tmp_path: Path, zarr_format: i
     assert [each["path"] for each in checked["below"]] == ["/a/x", "/a/z0", "/a/z0/y"] and checked["bad"] == []
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], check=True)
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-@pytest.mark.logs("no room|No space|ENOSPC|write failed, data lost")
 def synced(folder: Path) -> None:
     """Create a folder and run fsync(2) of it."""
     folder.mkdir()
@@ -106,12 +92,18 @@ def synced(folder: Path) -> None:
         os.close(fd)
 
 
-def test_a_full_disk_leaves_no_empty_folders(small_disk: Path) -> None:
-    store = small_disk / "store"
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        yield disk
+
+
+def test_a_full_disk_leaves_no_empty_folders(disk: Path) -> None:
+    store = disk / "store"
     group = zarr.open_group(str(store), mode="w", zarr_format=3)
     group.create_array("a", shape=(4,), chunks=(2,), dtype="i4", compressors=None)
     before = sorted(str(path.relative_to(store)) for path in store.rglob("*"))
-    run("dd", "if=/dev/zero", f"of={small_disk / 'rest'}", "bs=4096", check=False)
+    run("dd", "if=/dev/zero", f"of={disk / 'rest'}", "bs=4096", check=False)
     with mounted(store, ends_with=None) as mount:
         for attempt in (
             lambda: (mount.path / "chunks/a/1").write_bytes(bytes(8)),

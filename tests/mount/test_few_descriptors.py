@@ -1,9 +1,13 @@
-"""More arrays in use than folders can be held open: an array whose folder is held no more is not taken for the one in its place."""
+"""More arrays in use than folders can be held open: an array whose folder is held no more is not taken for the one in its place.
+
+And the number of descriptors that a daemon may have, whatever shell has started it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,8 +45,8 @@ def store(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def mounted(store: Path, *options: str, ends_with: int = 0) -> Iterator[Mounted]:
-    """Mount with few descriptors."""
+def mounted(store: Path, *options: str, ends_with: int = 0, limit: str = f"-n {DESCRIPTORS}") -> Iterator[Mounted]:
+    """Mount with few descriptors: ``limit`` is what ulimit gets."""
     with mountpoint() as path:
         cache, log_file = store.with_name("cache"), path.with_name("log")
         command = [
@@ -59,7 +63,7 @@ def mounted(store: Path, *options: str, ends_with: int = 0) -> Iterator[Mounted]
             cache,
             *options,
         ]
-        limited = ["bash", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "bash", *map(str, command)]
+        limited = ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *map(str, command)]
         subprocess.run(limited, check=True, cwd="/", env=os.environ | {"PYTHONPATH": str(ROOT)})
         pid = int(json.loads((path / ".zarrfs/config.json").read_bytes())["pid"])
         with killed_at_last(pid, path):
@@ -107,15 +111,20 @@ def test_it_stays_the_same_array_where_nothing_has_changed(store: Path) -> None:
     assert list(zarr.open_array(str(store / "a"), mode="r")[LENGTH : 2 * LENGTH + 5]) == [99] * LENGTH + [88] * 4 + [7]
 
 
+def edit(mount: Mounted, document: str, **members: object) -> None:
+    """Write a document of the array while chunks of it are queued and staged, and after its folder was held."""
+    write(mount, 1, 99)
+    with (mount.path / "chunks/a/2").open("r+b", buffering=0) as file:
+        file.write(np.full(2, 88, "<i4").tobytes())
+        use_others(mount)
+        content = json.loads((mount.path / document).read_text())
+        (mount.path / document).write_text(json.dumps(content | members))
+
+
 @pytest.mark.parametrize("document", ["raw/a/zarr.json", "zarr3/a/zarr.json"])
 def test_it_stays_the_same_array_with_attributes_that_this_mount_writes(store: Path, document: str) -> None:
     with mounted(store, "--shard-delay", "600") as mount:
-        write(mount, 1, 99)
-        with (mount.path / "chunks/a/2").open("r+b", buffering=0) as file:
-            file.write(np.full(2, 88, "<i4").tobytes())
-            use_others(mount)
-            content = json.loads((mount.path / document).read_text())
-            (mount.path / document).write_text(json.dumps(content | {"attributes": {"value": 8}}))
+        edit(mount, document, attributes={"value": 8})
     array = zarr.open_array(str(store / "a"), mode="r")
     assert dict(array.attrs) == {"value": 8}
     assert list(array[LENGTH : 2 * LENGTH + 3]) == [99] * LENGTH + [88] * 2 + [7]
@@ -124,12 +133,14 @@ def test_it_stays_the_same_array_with_attributes_that_this_mount_writes(store: P
 @pytest.mark.parametrize("document", ["raw/a/zarr.json", "zarr3/a/zarr.json", "chunks/a/.zarray"])
 def test_it_stays_the_same_array_with_a_shape_that_this_mount_writes(store: Path, document: str) -> None:
     with mounted(store, "--shard-delay", "600") as mount:
-        write(mount, 1, 99)
-        with (mount.path / "chunks/a/2").open("r+b", buffering=0) as file:
-            file.write(np.full(2, 88, "<i4").tobytes())
-            use_others(mount)
-            content = json.loads((mount.path / document).read_text())
-            (mount.path / document).write_text(json.dumps(content | {"shape": [LENGTH * (CHUNKS + 1)]}))
+        edit(mount, document, shape=[LENGTH * (CHUNKS + 1)])
     elements = zarr.open_array(str(store / "a"), mode="r")[...]
     assert len(elements) == LENGTH * (CHUNKS + 1)
     assert list(elements[LENGTH : 2 * LENGTH + 3]) == [99] * LENGTH + [88] * 2 + [7]
+
+
+def test_the_soft_limit_of_descriptors_is_raised(store: Path) -> None:
+    with mounted(store, limit="-Sn 256") as mount:
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        wanted = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)
+        assert resource.prlimit(mount.pid, resource.RLIMIT_NOFILE) == (wanted, hard)

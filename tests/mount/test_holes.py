@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.mounting import Mounted, mounted, run
+from tests.support.small_disks import small_disk
 from tests.support.small_stores import write
 
 pytestmark = pytest.mark.fuse
@@ -80,19 +80,12 @@ def test_du_counts_what_is_there(store: Path) -> None:
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Path]:
     """A store on a disk of 1 MiB without space."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)], check=True)
-    try:
+    with small_disk(tmp_path / "disk", "1m") as disk:
         (disk / "store").mkdir()
         (disk / "store/file").write_bytes(b"old")
         (disk / "store/other").write_bytes(b"other")
         run("dd", "if=/dev/zero", f"of={disk / 'rest'}", "bs=4096", check=False)
         yield disk / "store"
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def lose(mount: Mounted) -> None:

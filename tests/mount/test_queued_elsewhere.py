@@ -33,10 +33,6 @@ def write_chunk(mount: Mounted, name: str, number: int, value: int) -> None:
     (mount.path / "chunks" / name / str(number)).write_bytes(np.full(LENGTH, value, "<i4").tobytes())
 
 
-def by_chunk(mount: Mounted, name: str, number: int, value: int) -> None:
-    write_chunk(mount, name, number, value)
-
-
 def by_part_of_a_chunk(mount: Mounted, name: str, number: int, value: int) -> None:
     with (mount.path / "chunks" / name / str(number)).open("r+b") as file:
         file.write(np.full(LENGTH, value, "<i4").tobytes())
@@ -52,7 +48,7 @@ def elements(path: Path) -> list[int]:
     return [int(each) for each in zarr.open_array(str(path), mode="r")[...][::LENGTH]]
 
 
-WRITERS = pytest.mark.parametrize("write", [by_chunk, by_part_of_a_chunk, by_npy])
+WRITERS = pytest.mark.parametrize("write", [write_chunk, by_part_of_a_chunk, by_npy])
 Writer = Callable[[Mounted, str, int, int], None]
 
 

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.support.mounting import mounted
+from tests.support.small_disks import small_disk
 from zarrfs.hierarchy.intents import Record
 from zarrfs.keys import NodePath, Prefix
 
@@ -54,33 +54,26 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(disk)], check=True)
-    try:
+def on_a_small_disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "4m") as disk:
         zarr.create_group(str(disk / "store"), zarr_format=3)
         yield disk / "store"
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_replacement_that_the_disk_has_no_room_for_may_be_tried_again(small_disk: Path) -> None:
+def test_a_replacement_that_the_disk_has_no_room_for_may_be_tried_again(on_a_small_disk: Path) -> None:
     old, new = np.arange(1000, dtype="<i4"), np.arange(5000, dtype="<i4")
-    make(small_disk, "a", old, chunks=(100,))
-    with mounted(small_disk, "--new-codecs", "none", ends_with=None) as mount:
+    make(on_a_small_disk, "a", old, chunks=(100,))
+    with mounted(on_a_small_disk, "--new-codecs", "none", ends_with=None) as mount:
         place = mount.path / "npy/a.npy"
         with place.open("rb") as reader:
             reader.read(10)
             assert errno_of(lambda: place.write_bytes(npy(np.ones(2_000_000, "<i4")))) == errno.ENOSPC
-            assert np.array_equal(zarr.open_array(str(small_disk / "a"), mode="r")[:], old)
+            assert np.array_equal(zarr.open_array(str(on_a_small_disk / "a"), mode="r")[:], old)
             place.write_bytes(npy(new))
         assert np.array_equal(np.load(place), new)
         mount.umount()
-    assert np.array_equal(zarr.open_array(str(small_disk / "a"), mode="r")[:], new)
-    assert {each.name for each in small_disk.iterdir()} == {"a", "zarr.json"}
+    assert np.array_equal(zarr.open_array(str(on_a_small_disk / "a"), mode="r")[:], new)
+    assert {each.name for each in on_a_small_disk.iterdir()} == {"a", "zarr.json"}
 
 
 @pytest.mark.full_length

@@ -19,6 +19,7 @@ from typing import IO
 import pytest
 
 from tests.support.mounting import ROOT, Mounted, killed_at_last, mounted, mountpoint, run, watchdog, zarrfs
+from tests.support.small_disks import small_disk
 from zarrfs.lifecycle import unmounting
 from zarrfs.lifecycle.mount_table import mount_at
 from zarrfs.options.config import MountConfig
@@ -332,18 +333,11 @@ def test_a_daemon_that_makes_no_progress_is_waited_for_for_some_time(store: Path
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A store on a disk with 100 KiB left."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    run("mount", "-t", "tmpfs", "-o", "size=1m", "none", disk)
-    try:
+    with small_disk(tmp_path / "disk", "1m") as disk:
         (disk / "ballast").write_bytes(bytes(900 << 10))
         (disk / "store").mkdir()
         (disk / "store/small").write_bytes(b"old")
         yield disk / "store"
-    finally:
-        run("umount", "-l", disk)
 
 
 TOO_LARGE = f"""

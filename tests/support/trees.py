@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import trio
 
+from zarrfs.buffers import storage_nbytes
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import IsADirectory, NotADirectory
 from zarrfs.options.config import resolve
@@ -64,7 +65,7 @@ async def listing(tree: MountTree | Directory, path: str = "") -> dict[str, Entr
     assert isinstance(folder, Directory), f"{path!r} is a file"
     found: dict[str, Entry] = {}
     async for entry in folder.entries():
-        name, is_directory, size, _, writable, *allocated = entry
+        name, is_directory, size, _, writable = entry
         assert name not in found, f"{name!r} is listed twice in {path!r}"
         found[name] = entry
         attributes = await (await folder.lookup(name)).attributes()
@@ -72,7 +73,7 @@ async def listing(tree: MountTree | Directory, path: str = "") -> dict[str, Entr
             assert name in (".zmetadata", "zarr.json"), f"{path}/{name}"
             size = attributes.size
         assert (attributes.is_directory, attributes.size, attributes.writable) == (is_directory, size, writable), f"{path}/{name}"
-        assert attributes.allocated == (allocated[0] if allocated else None), f"{path}/{name}"
+        assert storage_nbytes(attributes.size) == storage_nbytes(size), f"{path}/{name}"
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, TypeVar
 
@@ -32,6 +32,7 @@ from zarrfs.model.variable_fill import element
 from zarrfs.stores.values import Generation, KeyStat
 
 E = TypeVar("E", bound=ZarrfsError)
+T = TypeVar("T")
 
 _serials = itertools.count(1)
 # Decoding a chunk of a few bytes takes as long as decoding this many.
@@ -88,18 +89,14 @@ class Array:
 
         Raises `ChunkDecodeError`, naming the chunk, and `GenerationMismatch` if it is no longer of the requested ``generation``.
         """
-        while True:
-            await self.chunks.wait_stable()
-            async with self._budget.working(self._reading_nbytes([coords])):
-                try:
-                    data = (await self._stored([coords], generation))[0]
-                except NodeMoving:
-                    continue
-                if data is None:
-                    return None
-                if isinstance(data, ZarrfsError):
-                    raise data
-                return await self._decoded(coords, data)
+
+        async def decoded(stored: Sequence[Buffer | ChunkError | None]) -> NDArray | None:
+            data = stored[0]
+            if isinstance(data, ZarrfsError):
+                raise data
+            return None if data is None else await self._decoded(coords, data)
+
+        return await self._with_stored([coords], 0, decoded, generation)
 
     async def stored_chunk(self, coords: Coords) -> tuple[Buffer, KeyStat] | None:
         """Return the encoded chunk, for `decode_chunk`, and its stat; None if it is not stored."""
@@ -123,16 +120,8 @@ class Array:
         if not parts:
             return []
         coords = [part.coords for part in parts]
-        while True:
-            await self.chunks.wait_stable()
-            async with self._budget.working(self._reading_nbytes(coords)):
-                try:
-                    stored = await self._stored(coords)
-                except NodeMoving:
-                    continue
-                nbytes = sum(map(self._cost, coords))
-                results = await threads.cpu(nbytes, self._decode_into, parts, stored)
-                break
+        cost = sum(map(self._cost, coords))
+        results = await self._with_stored(coords, 0, lambda stored: threads.cpu(cost, self._decode_into, parts, stored))
         self._counters.chunks_decoded += sum(result is True for result in results)
         return results
 
@@ -146,21 +135,17 @@ class Array:
         """
         coords = [each for part in parts for each in part.coords if each not in known]
         nbytes = sum(len(part.coords) for part in parts) * max(_LEAST_NBYTES, self.metadata.max_chunk_nbytes)
-        while True:
-            await self.chunks.wait_stable()
-            async with self._budget.working(nbytes + (self._reading_nbytes(coords) if coords else 0)):
-                try:
-                    found = dict(zip(coords, await self._stored(coords), strict=True)) if coords else {}
-                except NodeMoving:
-                    continue
-                failed: dict[Coords, ZarrfsError] = {each: error for each, error in found.items() if isinstance(error, ZarrfsError)}
-                stored = {each: value for each, value in found.items() if not (value is None or isinstance(value, ZarrfsError))}
-                elements = {each: value for each, value in known.items() if value is not None}
-                undecoded = await threads.cpu(nbytes, decode_blocks, self.chain, self.metadata, parts, stored, elements)
-                break
-        self._counters.chunks_decoded += len(stored) - len(undecoded)
-        failed.update((each, self.naming(error, "decoding", each)) for each, error in undecoded.items())
-        return failed
+        elements = {each: value for each, value in known.items() if value is not None}
+
+        async def decoded(values: Sequence[Buffer | ChunkError | None]) -> dict[Coords, ZarrfsError]:
+            found = dict(zip(coords, values, strict=True))
+            failed: dict[Coords, ZarrfsError] = {each: error for each, error in found.items() if isinstance(error, ZarrfsError)}
+            stored = {each: value for each, value in found.items() if not (value is None or isinstance(value, ZarrfsError))}
+            undecoded = await threads.cpu(nbytes, decode_blocks, self.chain, self.metadata, parts, stored, elements)
+            self._counters.chunks_decoded += len(stored) - len(undecoded)
+            return failed | {each: self.naming(error, "decoding", each) for each, error in undecoded.items()}
+
+        return await self._with_stored(coords, nbytes, decoded)
 
     async def write_chunk(self, coords: Coords, data: Buffer) -> None:
         """Encode and store a chunk; ``data`` is all its elements in C order, little-endian, at the full chunk shape.
@@ -303,6 +288,23 @@ class Array:
             return np.frombuffer(self.chain.transcode(data, shape, self.plain), np.uint8)
         except ChunkEncodeError as error:
             raise ChunkDecodeError(str(error)) from error
+
+    async def _with_stored(
+        self,
+        coords: Sequence[Coords],
+        nbytes: int,
+        decoded: Callable[[Sequence[Buffer | ChunkError | None]], Awaitable[T]],
+        generation: Generation | None = None,
+    ) -> T:
+        """Return the result of ``decoded`` for these chunks, with the memory for both and ``nbytes`` more; retry while the node moves."""
+        while True:
+            await self.chunks.wait_stable()
+            async with self._budget.working(nbytes + (self._reading_nbytes(coords) if coords else 0)):
+                try:
+                    stored = await self._stored(coords, generation) if coords else []
+                except NodeMoving:
+                    continue
+                return await decoded(stored)
 
     async def _stored(self, coords: Sequence[Coords], generation: Generation | None = None) -> list[Buffer | ChunkError | None]:
         """Return the stored bytes of chunks, read up to one byte past the maximum size; ``generation`` applies to a single chunk.

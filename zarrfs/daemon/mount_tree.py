@@ -128,6 +128,7 @@ class MountTree:
         self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=tasks.start_soon)
         self.staging = StagingArea(
             on_failure=self._on_unpublished,
+            on_removed=self.losses.removed,
             save=self.losses.saved,
             durable=config.durable,
             budget=budget.share(limit // 4),
@@ -135,7 +136,6 @@ class MountTree:
             spill_nbytes=max(1 << 20, min(64 << 20, limit // 8)),
             directory=spill,
         )
-        self.staging.on_removed = self.losses.removed
         self.queue = ShardQueue(
             delay=config.shard_delay,
             budget=self.staging.room.budget,

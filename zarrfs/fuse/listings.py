@@ -46,11 +46,11 @@ class Listings:
                 raise
             if entry is None:
                 return
-            name, is_directory, size, mtime_ns, writable, *more = entry
+            name, is_directory, size, mtime_ns, writable = entry
             if name in listing.removed:
                 position += 1
                 continue
-            attributes = Attributes(is_directory, max(size, 0), mtime_ns, writable, allocated=more[0] if more else None)
+            attributes = Attributes(is_directory, max(size, 0), mtime_ns, writable)
             # The reference is the kernel's only if the entry fits; else it is taken back.
             stamp = stamp_of(attributes) if size != SIZE_UNKNOWN else UNKNOWN_FILE
             ino = self._session.inodes.listed(listing.inode, name, stamp=stamp)

@@ -263,10 +263,8 @@ class Operations(pyfuse3.Operations):
             direct = self.session.is_another_file(entry, handle.of)
             return self._file_info(entry, handle, how, keep_cache=False, opener=opener, direct=direct)
         try:
-            # It may have become another file since it was found.
-            self._part_from_another(entry, handle.of)
             stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
-            # Once more: another open may have been completed meanwhile. From here to its entry nothing is awaited.
+            # It may have become another file since it was found, or another open may be complete. From here on nothing is awaited.
             self._part_from_another(entry, handle.of)
             if entry.nameless or (entry.stamp and not matches_kernel(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
                 # The value was replaced since the kernel got its size.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pyfuse3
 
+from zarrfs.buffers import storage_nbytes
 from zarrfs.errors import NameTooLong
 from zarrfs.fuse.kernel_cache import KernelCache
 from zarrfs.vfs.names import MAX_NBYTES
@@ -56,7 +57,7 @@ class Attributor:
             entry.st_mode = pyfuse3.ModeT(self._file_mode[writable])
             # st_size is a signed 64-bit number: an array may be larger.
             entry.st_size = min(attributes.size, 2**63 - 1)
-            entry.st_blocks = min(-(-attributes.storage_nbytes // _BLOCK), 2**63 - 1)
+            entry.st_blocks = min(-(-storage_nbytes(attributes.size) // _BLOCK), 2**63 - 1)
         entry.st_nlink = attributes.nlink
         entry.st_uid, entry.st_gid = self._uid, self._gid
         mtime_ns = attributes.mtime_ns if attributes.mtime_ns is not None else self._mounted_ns

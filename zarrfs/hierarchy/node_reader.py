@@ -124,9 +124,12 @@ class NodeReader:
         return None
 
     async def _parse(self, layout: Layout, path: NodePath, documents: Mapping[Key, bytes], source: Source) -> Node | None:
-        if documents and not source.copied and weight(documents) <= threads.INLINE_NBYTES:
-            return self._parsed.parse(layout, path, documents)
-        return await threads.cpu(weight(documents), layout.parse, path, documents)
+        if not source.copied and (alike := self._parsed.get(layout, path, documents)) is not None:
+            return alike
+        node = await threads.cpu(weight(documents), layout.parse, path, documents)
+        if not source.copied:
+            self._parsed.keep(layout, path, documents, node)
+        return node
 
 
 def _is_read_alike(before: KnownNode, source: Source) -> bool:

@@ -15,36 +15,43 @@ _MOST_NBYTES = 8 * 1024
 # Paths of which every layout makes the same. Others may be no nodes, whatever their documents: names that a layout reserves.
 _PLAIN = re.compile(r"(/[A-Za-z][A-Za-z0-9_-]*)+")
 
-_Parsed = tuple[Layout, tuple[bytes | None, ...]]
+_Content = tuple[Layout, tuple[bytes | None, ...]]
 
 
 class ParsedDocuments:
-    """The arrays parsed last, of small documents. They share their metadata, which is most of what a known array takes in memory."""
+    """The arrays parsed last, of small documents, by layouts without consolidated copy.
+
+    They share their metadata, which is most of what a known array takes in memory.
+    """
 
     def __init__(self) -> None:
-        self._parsed: OrderedDict[_Parsed, ArrayNode] = OrderedDict()
+        self._parsed: OrderedDict[_Content, ArrayNode] = OrderedDict()
 
-    def parse(self, layout: Layout, path: NodePath, documents: Documents) -> Node | None:
-        """Return `Layout.parse`, of a layout without consolidated copy. Raises `MetadataError`."""
-        keys = layout.document_keys(path)
-        content = tuple(documents.get(key) for key in keys)
-        is_usual = (
-            documents
-            and layout.node_of_document(next(iter(documents))) == path
-            and _PLAIN.fullmatch(path)
-            and documents.keys() <= set(keys)
-            and sum(map(len, documents.values())) <= _MOST_NBYTES
-        )
-        if not is_usual:
-            return layout.parse(path, documents)
-        parsed = layout, content
-        if (same := self._parsed.get(parsed)) is not None:
-            self._parsed.move_to_end(parsed)
-            return replace(same, path=path, chunk_prefix=layout.chunk_prefix(path))
-        node = layout.parse(path, documents)
+    def get(self, layout: Layout, path: NodePath, documents: Documents) -> ArrayNode | None:
+        """Return what `Layout.parse` would, if another array has the same documents; else None."""
+        content = _content(layout, path, documents)
+        same = self._parsed.get(content) if content is not None else None
+        if content is None or same is None:
+            return None
+        self._parsed.move_to_end(content)
+        return replace(same, path=path, chunk_prefix=layout.chunk_prefix(path))
+
+    def keep(self, layout: Layout, path: NodePath, documents: Documents, node: Node | None) -> None:
+        """Keep the result of `Layout.parse` for `get`, if it is an array."""
+        content = _content(layout, path, documents)
         # Quirks may name keys.
-        if isinstance(node, ArrayNode) and not node.quirks and not node.warnings:
-            self._parsed[parsed] = node
-            if len(self._parsed) > _MOST:
-                self._parsed.popitem(last=False)
-        return node
+        if content is None or not isinstance(node, ArrayNode) or node.quirks or node.warnings:
+            return
+        self._parsed[content] = node
+        if len(self._parsed) > _MOST:
+            self._parsed.popitem(last=False)
+
+
+def _content(layout: Layout, path: NodePath, documents: Documents) -> _Content | None:
+    """Return the documents without their keys; None if they are large, or if the layout may treat the path in its own way."""
+    if not documents or sum(map(len, documents.values())) > _MOST_NBYTES or not _PLAIN.fullmatch(path):
+        return None
+    keys = layout.document_keys(path)
+    if not documents.keys() <= set(keys) or layout.node_of_document(next(iter(documents))) != path:
+        return None
+    return layout, tuple(documents.get(key) for key in keys)

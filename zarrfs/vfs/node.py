@@ -13,23 +13,23 @@ import abc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from zarrfs.buffers import Buffer, HoledSize
+from zarrfs.buffers import Buffer
 from zarrfs.errors import AcrossViews, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, OperationUnsupported
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 
-Entry = tuple[str, bool, int, int | None, bool] | tuple[str, bool, int, int | None, bool, int]
+Entry = tuple[str, bool, int, int | None, bool]
 """One directory entry, with its `Attributes`, so that ``ls -l`` needs no lookup. A plain tuple: there may be a hundred thousand.
 
 Name, True for a directory, size in bytes (`SIZE_UNKNOWN` if only `Node.attributes` can compute it), mtime_ns (None if unknown), True if
-writable; `Attributes.allocated`, if it differs from the size."""
+writable."""
 SIZE_UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Attributes of a node for stat(2); ``size`` in bytes, ``mtime_ns`` None if unknown.
+    """Attributes of a node for stat(2); ``size`` in bytes, a `HoledSize` if st_blocks is lower, ``mtime_ns`` None if unknown.
 
-    ``blksize``: best size in bytes of a read or write. ``allocated``: bytes of storage in use (st_blocks), None for those of ``size``.
+    ``blksize``: best size in bytes of a read or write.
     ``generation``, not part of stat(2), changes with the value; None if unknown."""
 
     is_directory: bool
@@ -38,15 +38,7 @@ class Attributes:
     writable: bool = True
     nlink: int = 1
     blksize: int = 4096
-    allocated: int | None = None
     generation: str | None = None
-
-    @property
-    def storage_nbytes(self) -> int:
-        """Bytes of storage in use."""
-        if self.allocated is not None:
-            return self.allocated
-        return self.size.allocated if isinstance(self.size, HoledSize) else self.size
 
 
 @dataclass(frozen=True, slots=True)

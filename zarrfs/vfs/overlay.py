@@ -168,7 +168,7 @@ class OverlayDirectory(Directory):
             yield entry
         staged, times, here = self._staged(), self._layers.times, self.here
         async for entry in self.stored_entries():
-            name, is_directory, size, mtime_ns, writable, *more = entry
+            name, is_directory, size, mtime_ns, writable = entry
             if taken and name in taken:
                 continue
             one = staged.pop(name, None) if staged and not is_directory else None
@@ -180,9 +180,7 @@ class OverlayDirectory(Directory):
             else:
                 yield entry
                 continue
-            yield (
-                (name, is_directory, size, mtime_ns, writable, more[0]) if more else (name, is_directory, size, mtime_ns, writable)
-            )
+            yield name, is_directory, size, mtime_ns, writable
         for name, one in staged.items():
             yield name, False, one.size or 0, one.mtime_ns, self.writable
 

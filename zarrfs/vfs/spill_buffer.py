@@ -17,8 +17,6 @@ from zarrfs.memory.spill import FileMapping, data_extents
 SPILL_NBYTES = 64 * 1024 * 1024
 
 _PIECE_NBYTES = 1024 * 1024
-_BLOCK = 512
-"""Unit of st_blocks, in bytes."""
 
 
 class SpillBuffer:
@@ -57,7 +55,7 @@ class SpillBuffer:
     @property
     def allocated(self) -> int:
         """Number of bytes of memory or storage that the buffer takes: holes take none."""
-        return self._size if self._fd < 0 else min(self._size, os.fstat(self._fd).st_blocks * _BLOCK)
+        return self._size if self._fd < 0 else os.fstat(self._fd).st_blocks * 512
 
     def read(self, offset: int, size: int) -> Buffer:
         """Return a copy of at most ``size`` bytes from ``offset``."""

@@ -10,7 +10,7 @@ import abc
 import enum
 from collections.abc import Awaitable, Callable
 
-from zarrfs.buffers import Buffer
+from zarrfs.buffers import Buffer, size_with_holes, storage_nbytes
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.vfs.given import Given
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES, SpillBuffer
@@ -60,17 +60,12 @@ class Stage(abc.ABC):
     @property
     @abc.abstractmethod
     def size(self) -> int:
-        """Bytes of the file as its handles see it."""
+        """Bytes of the file as its handles see it, perhaps a `HoledSize`."""
 
     @property
     def nbytes(self) -> int:
         """Number of staged bytes, without holes."""
-        return self.size
-
-    @property
-    def allocated(self) -> int | None:
-        """Bytes of storage that the file as its handles see it takes; None for those of its size."""
-        return None
+        return storage_nbytes(self.size)
 
     @abc.abstractmethod
     async def read(self, offset: int, size: int) -> Buffer:
@@ -115,15 +110,7 @@ class ValueStage(Stage):
 
     @property
     def size(self) -> int:
-        return len(self._bytes)
-
-    @property
-    def nbytes(self) -> int:
-        return self._bytes.allocated
-
-    @property
-    def allocated(self) -> int | None:
-        return self._bytes.allocated
+        return size_with_holes(len(self._bytes), self._bytes.allocated)
 
     async def read(self, offset: int, size: int) -> Buffer:
         return self._bytes.read(offset, size)

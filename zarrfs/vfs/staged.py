@@ -11,7 +11,7 @@ from typing import Protocol
 import trio
 
 from zarrfs import durability
-from zarrfs.buffers import Buffer, HoledSize
+from zarrfs.buffers import Buffer
 from zarrfs.errors import NodeInDoubt, NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.vfs.content import Content, Snapshot, lost
 from zarrfs.vfs.given import Given
@@ -92,7 +92,7 @@ class Staged:
     @property
     def size(self) -> int | None:
         """Size of the staged file; None if nothing is staged and the published value counts."""
-        return None if self.stage is None else _size(self.stage)
+        return None if self.stage is None else self.stage.size
 
     @property
     def nbytes(self) -> int:
@@ -113,7 +113,7 @@ class Staged:
         """Return size and time as this mount sees them. Raises `NoSuchEntry` if nothing is staged or published, and `StaleEntry`."""
         if self.stage is not None:
             nlink = 0 if self.orphan else 1
-            return Attributes(False, _size(self.stage), self.mtime_ns, nlink=nlink, blksize=self.content.blksize)
+            return Attributes(False, self.stage.size, self.mtime_ns, nlink=nlink, blksize=self.content.blksize)
         if self.orphan:
             # The kernel would answer reads with the end of the file at any size given here.
             raise lost(self.content)
@@ -311,8 +311,3 @@ class Staged:
         self._state = state
         self._changed_ns = time.time_ns()
         self._mtime_ns = None
-
-
-def _size(stage: Stage) -> int:
-    allocated = stage.allocated
-    return stage.size if allocated is None or allocated >= stage.size else HoledSize(stage.size, allocated)

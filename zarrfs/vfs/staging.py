@@ -46,7 +46,8 @@ class StagingArea:
     """All staged files of a mount.
 
     ``on_failure`` is called if the publish at a last RELEASE fails; ``save`` is called before that if the array may reappear: it saves
-    the bytes, and returns the error that names where. ``durable``: a sync follows every publish. Staged bytes above ``spill_nbytes`` a
+    the bytes, and returns the error that names where. ``on_removed`` is called with the ident of a file that was removed, or replaced by
+    another, through this mount. ``durable``: a sync follows every publish. Staged bytes above ``spill_nbytes`` a
     file, or above ``budget`` together, go to ``directory``.
     """
 
@@ -54,6 +55,7 @@ class StagingArea:
         self,
         *,
         on_failure: Failure | None = None,
+        on_removed: Callable[[str], None] = lambda ident: None,
         save: Callable[[Staged, NodeInDoubt], Awaitable[Exception]] | None = None,
         durable: bool = False,
         budget: MemoryBudget | None = None,
@@ -66,8 +68,7 @@ class StagingArea:
         self._on_failure = on_failure
         self._save = save
         self.durable = durable
-        self.on_removed: Callable[[str], None] = lambda ident: None
-        """Called with the ident of a file that was removed or replaced by another, through this mount."""
+        self._on_removed = on_removed
         self.returns_errors = True
         """True if programs receive the answers."""
         self.room = StagingRoom(budget=budget, kept=kept, spill_nbytes=spill_nbytes, directory=directory)
@@ -162,7 +163,7 @@ class StagingArea:
                 if staged is not None and staged.state is State.CLEAN:
                     await staged.drop()
                 raise
-            self.on_removed(ident)
+            self._on_removed(ident)
             for each in others:
                 each.removed = True
             if staged is None:

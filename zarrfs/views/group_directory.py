@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from functools import lru_cache
 
 import trio
@@ -196,7 +195,7 @@ class GroupChildren:
                 raise
             part = names.part_of(stem)
             assert part is not None
-            return replace(unusable(self.path.child(part), "", error), bad=True)
+            return unusable(self.path.child(part), "", error)
 
     async def _candidates(self, name: str) -> AsyncIterator[tuple[str, Node]]:
         """Yield the children that may appear as ``name``, each with the name of its folder: few, in a group of any size."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from zarrfs.buffers import HoledSize
+from zarrfs.buffers import size_with_holes
 from zarrfs.errors import KeyTooLong, KeyUnusable
 from zarrfs.stores.values import Generation, KeyStat
 
@@ -43,8 +43,7 @@ def generation_of(stat: os.stat_result, mtime_ns: int | None = None) -> Generati
 
 def size_of(stat: os.stat_result) -> int:
     """Return the size of a file; a `HoledSize` if it has holes."""
-    allocated = stat.st_blocks * 512
-    return stat.st_size if allocated >= stat.st_size else HoledSize(stat.st_size, allocated)
+    return size_with_holes(stat.st_size, stat.st_blocks * 512)
 
 
 def key_stat(stat: os.stat_result) -> KeyStat:

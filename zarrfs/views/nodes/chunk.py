@@ -144,8 +144,8 @@ class DecodedChunk(ChunkFile):
         stored_ns = stat.mtime_ns if stat is not None else None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stored_ns)
         generation = stat.generation if stat is not None else None
-        allocated = None if stat is not None else (await missing_size(open_array.array, self._coords))[1]
-        return _DecodedSnapshot(open_array, self._coords, self._nbytes, mtime_ns, generation, self._room, allocated=allocated)
+        nbytes = self._nbytes if stat is not None else await missing_size(open_array.array, self._coords)
+        return _DecodedSnapshot(open_array, self._coords, nbytes, mtime_ns, generation, self._room)
 
     async def open_snapshot(self) -> Snapshot | None:
         # A second open finds the chunk in the kernel's pages.
@@ -318,7 +318,6 @@ class _DecodedSnapshot(Snapshot):
         generation: str | None,
         room: MemoryBudget,
         *,
-        allocated: int | None = None,
         data: Kept | None = None,
         stored: Kept | None = None,
     ) -> None:
@@ -328,7 +327,7 @@ class _DecodedSnapshot(Snapshot):
         self._room = room
         self._data = data
         self._stored = stored
-        self.attributes = Attributes(False, nbytes, mtime_ns, allocated=allocated, generation=generation)
+        self.attributes = Attributes(False, nbytes, mtime_ns, generation=generation)
 
     async def at_hand(self) -> Buffer | None:
         """Return the chunk, if no request to the store is needed."""

@@ -192,9 +192,8 @@ class ArrayContents(FolderContents):
     async def _with_missing(self, missing: MissingChunks) -> AsyncIterator[Entry]:
         async for entry in self._entries(missing):
             yield entry
-        async for name, nbytes, allocated in missing.files(self._keys):
-            entry = name, False, nbytes, None, self._writable
-            yield entry if allocated is None else (*entry, allocated)
+        async for name, nbytes in missing.files(self._keys):
+            yield name, False, nbytes, None, self._writable
 
     def left(self) -> AsyncIterator[Entry]:
         return self._entries(None)

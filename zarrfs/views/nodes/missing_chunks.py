@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 
 from zarrfs.arrays.array import Array
+from zarrfs.buffers import HoledSize
 from zarrfs.errors import ZarrfsError
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -35,8 +36,8 @@ class MissingChunks:
         if self._array.has(coords):
             self._is_missing[coords] = False
 
-    async def files(self, keys: ChunkKeyEncoding) -> AsyncIterator[tuple[str, int, int | None]]:
-        """Yield the name of each missing chunk, its bytes, and `Attributes.allocated`; nothing if there are too many.
+    async def files(self, keys: ChunkKeyEncoding) -> AsyncIterator[tuple[str, int]]:
+        """Yield the name of each missing chunk, and its bytes; nothing if there are too many.
 
         Chunks in unreadable shards do not count as missing.
         """
@@ -46,18 +47,18 @@ class MissingChunks:
         missing = [tuple(map(int, coords)) for coords in np.argwhere(self._is_missing)]
         grid = self._array.metadata.chunk_grid
         shapes = Counter(map(grid.chunk_shape, missing))
-        sizes: dict[Shape, tuple[int, int | None]] = {}
+        sizes: dict[Shape, int] = {}
         for coords in missing:
             if (shape := grid.chunk_shape(coords)) not in sizes:
                 sizes[shape] = await missing_size(self._array, coords)
                 if len(sizes) == len(shapes):
                     break
-        if sum(each * sizes[shape][0] for shape, each in shapes.items()) > LISTED_NBYTES:
+        if sum(each * sizes[shape] for shape, each in shapes.items()) > LISTED_NBYTES:
             return
         stored = await self._stored_shards()
         for coords in missing:
             if not stored or self._array.chunks.unit(coords) not in stored or await self._is_known_to_be_missing(coords):
-                yield keys.encode(coords), *sizes[grid.chunk_shape(coords)]
+                yield keys.encode(coords), sizes[grid.chunk_shape(coords)]
 
     async def _stored_shards(self) -> set[Coords]:
         chunks = self._array.chunks
@@ -74,12 +75,13 @@ class MissingChunks:
             return False
 
 
-async def missing_size(array: Array, coords: Coords) -> tuple[int, int | None]:
-    """Return the size in bytes of the file of a missing chunk, and `Attributes.allocated`.
+async def missing_size(array: Array, coords: Coords) -> int:
+    """Return the size in bytes of the file of a missing chunk.
 
-    That is 0 only if every byte is zero, since programs that preserve holes do not read files without blocks.
+    It is one hole only if every byte is zero, since programs that preserve holes do not read files without blocks.
     """
     metadata = array.metadata
     if array.plain is not None:
-        return (await array.filled(coords)).nbytes, None
-    return metadata.chunk_nbytes(coords), None if any(metadata.fill_bytes) else 0
+        return (await array.filled(coords)).nbytes
+    nbytes = metadata.chunk_nbytes(coords)
+    return nbytes if any(metadata.fill_bytes) else HoledSize(nbytes, 0)
