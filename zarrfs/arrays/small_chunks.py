@@ -19,7 +19,7 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.slab import Block
 
-MAX_NBYTES = 16 * 1024
+MAX_NBYTES = 64 * 1024
 """Size in bytes of the largest chunk that is decoded in this way: the copy then costs less than a view."""
 
 

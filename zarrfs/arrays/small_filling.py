@@ -18,7 +18,7 @@ from zarrfs.model.slab import Block, SlabGrid
 _FEWEST, _MOST = 128, 2048
 _SOON_S, _LATE_S = 0.05, 0.2
 # Decoded bytes of a batch.
-_MOST_NBYTES = 2 << 20
+_MOST_NBYTES = 4 << 20
 
 
 class SmallChunks:
@@ -31,8 +31,9 @@ class SmallChunks:
         self._array = array
         self._pool = pool
         self._grid = grid
-        self.batch = _FEWEST
-        self._most = max(_FEWEST, min(_MOST, _MOST_NBYTES // array.metadata.max_chunk_nbytes))
+        self._most = min(_MOST, _MOST_NBYTES // array.metadata.max_chunk_nbytes)
+        self._fewest = min(_FEWEST, self._most)
+        self.batch = self._fewest
 
     async def fill(self, slab: Slab, numbers: range) -> bool:
         """Fill chunks of a slab, all or those that have no error, which is raised.
@@ -54,7 +55,7 @@ class SmallChunks:
         try:
             failed = await self._array.read_blocks_into(parts, known)
         except StoreTimeout:
-            self.batch = _FEWEST
+            self.batch = self._fewest
             if len(coords) == 1:
                 raise
             return False
@@ -73,7 +74,7 @@ class SmallChunks:
 
     def _adapt(self, seconds: float, count: int) -> None:
         if seconds > _LATE_S:
-            self.batch = max(_FEWEST, self.batch // 2)
+            self.batch = max(self._fewest, self.batch // 2)
         elif seconds < _SOON_S and count == self.batch:
             self.batch = min(self._most, 2 * self.batch)
 
