@@ -127,6 +127,29 @@ def test_who_holds_a_lock_of_the_kernels_waits_for_a_moment_and_for_pages(kernel
     main()
 
 
+def test_notices_of_some_inodes_only_are_told_from_others(kernel: Kernel) -> None:
+    @trio_test
+    async def main() -> None:
+        notifier = Notifier(kernel)
+        assert notifier.is_only_of([])
+        kernel.open.clear()
+        notifier.start()
+        notifier.inode(2)
+        assert kernel.asked.wait(60), "the kernel has not taken it"
+        assert notifier.is_only_of([2]) and not notifier.is_only_of([]) and not notifier.is_only_of([3])
+        notifier.inode(3)
+        assert notifier.is_only_of([2, 3]) and not notifier.is_only_of([2])
+        # An entry of a folder is another's.
+        notifier.entry(1, "a")
+        assert not notifier.is_only_of([2, 3])
+        kernel.open.set()
+        await notifier.drained()
+        assert notifier.is_only_of([])
+        notifier.stop()
+
+    main()
+
+
 def test_at_the_end_nobody_waits_for_what_is_left(kernel: Kernel) -> None:
     @trio_test
     async def main() -> None:

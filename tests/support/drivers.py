@@ -16,7 +16,7 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -331,6 +331,9 @@ class RecordingNotifier:
 
     def store(self, ino: int, offset: int, data: bytes) -> None:
         """Nothing is cached."""
+
+    def is_only_of(self, inodes: Container[int]) -> bool:
+        return False
 
     async def drained(self, *, has_locked: bool = False) -> None:
         await trio.lowlevel.checkpoint()

@@ -36,8 +36,9 @@ class Inode:
     ``stamp``: digest of the size, time and generation of the kernel's attributes, 0 if irrelevant; an entry with another one is another
     file. ``doubtful``: several answers were given, and it is unknown which one the kernel took last. ``is_folder``: the kernel's type of
     it, which never changes; None if the kernel has none. ``size``: the kernel's size of a file, in bytes, -1 if unknown. ``pages``: the
-    oldest `Handle.pages` of pages that the kernel may have, None if unknown. ``writes``: number of WRITE requests. ``below``: the inodes
-    in a folder, without those that were only listed.
+    oldest `Handle.pages` of pages that the kernel may have, None if unknown. ``writes``: number of WRITE requests. ``expired``: the last
+    answer that concerned it was that of a WRITE, after which the kernel uses no earlier attributes. ``below``: the inodes in a folder,
+    without those that were only listed.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Inode:
         "_node_ns",
         "below",
         "doubtful",
+        "expired",
         "ino",
         "is_folder",
         "lookups",
@@ -70,6 +72,7 @@ class Inode:
         self.size = -1
         self.pages: object = None
         self.writes = 0
+        self.expired = False
         self.below: set[Inode] | None = None
         self._node: VfsNode | None = None
         self._node_ns = 0
@@ -111,6 +114,7 @@ class Inode:
         """Record that the kernel gets attributes with this ``stamp``."""
         self.doubtful = self.doubtful or not is_same(self.stamp, stamp)
         self.stamp = stamp
+        self.expired = False
 
     def is_still(self, stamp: int) -> bool:
         """Return True if an entry with this ``stamp`` is the file whose attributes the kernel has.
@@ -216,6 +220,7 @@ class InodeTable:
             inode = self._displace(parent, name)
         inode.is_folder = is_folder
         inode.stamp = stamp
+        inode.expired = False
         inode.lookups += 1
         return inode
 

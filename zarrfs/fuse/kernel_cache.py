@@ -29,8 +29,6 @@ class KernelCache:
         self._is_watched = is_watched
         self.epoch = 0
         """Counts changes: equal values mean that nothing changed between."""
-        self.names_changed = False
-        """True if a name was invalidated since this was last reset."""
 
     def seconds(self, epoch: int) -> tuple[float, float]:
         """Return the validity of a folder's attributes requested at ``epoch``, and that of a name and a file's attributes, in seconds."""
@@ -63,7 +61,6 @@ class KernelCache:
             inode = self._inodes.find(old)
             if inode is None or inode.parent is None or (inode.node is not None and isinstance(inode.node, Directory) != is_folder):
                 continue
-            self.names_changed = True
             if is_folder:
                 # The kernel keeps names in use, and with them, after their last close, the folder under its old name. As long as it does,
                 # it looks up the new name in vain (ESTALE) while another rename is in progress.
@@ -87,14 +84,15 @@ class KernelCache:
             unheard = external and not entry.known and not inode.open_handles and _is_one_value(inode.node)
             superseded = entry.superseded or unheard
             if (entry.gone or superseded) and inode.parent is not None:
-                self.names_changed = True
                 self._notifier.entry(inode.parent.ino, inode.name)
             if superseded:
                 self._superseded(inode)
             elif inode.node is None or isinstance(inode.node, File):
                 # Until the kernel has the notice, an open would combine the old size with the new bytes.
                 inode.doubtful = inode.doubtful or not entry.known
-                self._notifier.inode(inode.ino, attributes_only=entry.known)
+                # After a write the kernel requests the attributes again by itself.
+                if not (entry.known and inode.expired):
+                    self._notifier.inode(inode.ino, attributes_only=entry.known)
 
     def _forgetting(self, path: str, superseded: Container[str]) -> Iterator[None]:
         top = self._inodes.find(path)

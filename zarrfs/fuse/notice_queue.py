@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +25,8 @@ PATIENCE = 5.0
 _LONG = 0.1
 _LOOK = 0.05
 _PAUSE = 0.05
+# Notices that are looked through, to find out whether a wait is needed.
+_FEW = 16
 # Maximum of threads blocked in the kernel; beyond it all other notices wait.
 _MOST = 8
 
@@ -93,6 +95,14 @@ class NoticeQueue:
         """Return the number of notices that the kernel has not taken yet."""
         with self._changed:
             return self._in_turn + sum(1 + len(each.later) for each in self._passed_by.values())
+
+    def is_only_of(self, locked: Container[Hashable]) -> bool:
+        """Return True if the kernel has taken all notices but those that need these locks."""
+        with self._changed:
+            if self._passed_by or self._in_turn > _FEW:
+                return False
+            left = [*self._queued, *([self._under_way] if self._under_way is not None else [])]
+            return all(isinstance(each, _Mark) or each.locked in locked for each in left)
 
     @property
     def _in_turn(self) -> int:

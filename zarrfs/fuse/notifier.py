@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -137,6 +137,10 @@ class Notifier:
     def store(self, ino: int, offset: int, data: bytes) -> None:
         """Put ``data`` into the kernel's pages of an inode. A queued one is not replaced by a later one."""
         self._given.put(_Store(ino, offset, data))
+
+    def is_only_of(self, inodes: Container[int]) -> bool:
+        """Return True if the kernel has taken all invalidations so far but those of these inodes."""
+        return self._forgotten.is_only_of(inodes)
 
     async def drained(self, *, has_locked: bool = False) -> None:
         """Wait until the kernel has taken all invalidations queued so far, or `PATIENCE` is over.

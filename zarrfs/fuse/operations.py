@@ -99,7 +99,7 @@ class Operations(pyfuse3.Operations):
             await (open_file.handle if open_file is not None else await self.session.node(entry)).set_mtime(attr.st_mtime_ns)
         # Owner and mode belong to the mount, not to a value: cp -a, rsync and tar set them, and must not fail.
         attributes = await open_file.handle.attributes() if open_file is not None else await self.session.attributes(entry)
-        entry.stamp = stamp_of(attributes)
+        entry.stamp, entry.expired = stamp_of(attributes), False
         entry.size = attributes.size
         return self._attributor.entry(entry.ino, attributes)
 
@@ -118,7 +118,7 @@ class Operations(pyfuse3.Operations):
             await (await self.session.directory(parent)).unlink(text)
             self.session.vanished(parent, text)
             self.session.unlist(parent, text)
-            await self.session.drain_names()
+            await self.session.drain_names(unlinked)
         await self.session.let_go(unlinked)
 
     @guarded
@@ -153,15 +153,17 @@ class Operations(pyfuse3.Operations):
             )
             moved = self.inodes.find(below(old_parent, old))
             self.session.unlist(old_parent, old)
+            is_unchanged = False
             if moved is not None:
                 # Else it has its new name already: the rename was announced to other views with it.
                 self.session.vanished(new_parent, new)
-                if moved.node is None or isinstance(moved.node, TemporaryFile):
+                is_unchanged = moved.node is not None and not isinstance(moved.node, TemporaryFile)
+                if not is_unchanged:
                     # The stored value may have another time, and may not read back byte for byte; it is the same file.
                     moved.stamp = 0
                     self.session.notifier.inode(moved.ino)
                 self.inodes.move(moved, new_parent, new)
-            await self.session.drain_names()
+            await self.session.drain_names(replaced, moved if is_unchanged else None)
         await self.session.let_go(replaced)
 
     @guarded
@@ -360,6 +362,7 @@ class Operations(pyfuse3.Operations):
             if off > size:
                 await self.session.past_the_end.written(open_file.inode, size, off, list(self.session.files.values()))
             open_file.inode.size = max(open_file.inode.size, size, off + done)
+            open_file.inode.expired = True
             return done
         except Exception as error:
             await self.session.unheard.refused(open_file, off, error)

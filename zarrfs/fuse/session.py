@@ -292,15 +292,15 @@ class Session:
             await self._changes_reported()
         await self.notifier.drained(has_locked=has_locked)
 
-    async def drain_names(self) -> None:
-        """Wait, for a moment at most, until the kernel has invalidated changed names in other folders than those it has locked.
+    async def drain_names(self, *known: Inode | None) -> None:
+        """Wait, for a moment at most, until the kernel has taken the notices so far, except those in folders it has locked.
 
-        Through a stale name a program would change the wrong file.
+        Through a stale name a program would change the wrong file. Notices of the files ``known``, whose names the request changes, need
+        no wait: their content is as before, and an open of one waits by itself (`Inode.doubtful`).
         """
-        if self.kernel_cache.names_changed:
-            self.kernel_cache.names_changed = False
-            with trio.move_on_after(MOMENT):
-                await self._changes_reported()
+        with trio.move_on_after(MOMENT):
+            await self._changes_reported()
+            if not self.notifier.is_only_of([inode.ino for inode in known if inode is not None]):
                 await self.notifier.drained()
 
     async def doubt_name(self, inode: Inode) -> None:

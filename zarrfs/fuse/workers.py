@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import gc
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -99,7 +100,7 @@ def _with_memory(ready: _Ready) -> _Ready:
 
 
 def _in_turns(ready: _Ready, has_request: Callable[[], bool], has_changes: Callable[[], bool]) -> _Ready:
-    began = 0.0
+    began = -math.inf
 
     async def wait_readable() -> bool:
         nonlocal began

@@ -51,5 +51,5 @@ class AnswersNow:
         return False
 
     def prefix_mtime_ns_now(self, prefix: Prefix) -> int | None:
-        """Return `Store.prefix_mtime_ns`."""
+        """Return `Store.prefix_mtime_ns`, where None means that there is no such prefix."""
         raise WouldWait

@@ -110,6 +110,12 @@ class DeadlineStore(InterceptingStore):
                 return entries[:most]
         return await super().peek(prefix, most)
 
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        try:
+            return self.prefix_mtime_ns_now(prefix) is not None
+        except WouldWait:
+            return await super().prefix_exists(prefix)
+
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         try:
             return self.prefix_mtime_ns_now(prefix)

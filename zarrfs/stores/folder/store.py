@@ -38,7 +38,7 @@ from zarrfs.stores.folder.held import HeldFiles
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.lock import FolderLocks
 from zarrfs.stores.folder.mountpoints import Mountpoints
-from zarrfs.stores.folder.names import Parts, generation_of, key_stat, parts_of
+from zarrfs.stores.folder.names import Parts, key_stat, parts_of
 from zarrfs.stores.folder.removal import remove_folder, remove_tree, remove_values
 from zarrfs.stores.folder.rights import Owner
 from zarrfs.stores.folder.several import read_several
@@ -201,10 +201,10 @@ class FolderStore(Store):
     async def rename(self, old: Key, new: Key) -> bool:
         old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
         with translated(f"renaming {old!r} to", new), self._changes.own(old_parts, new_parts) as own:
-            moved, generation = await self._change([old_parts, new_parts], self._rename, old_parts, new_parts)
-            if moved:
+            generation = await self._change([old_parts, new_parts], self._tree.rename, old_parts, new_parts)
+            if generation is not None:
                 own.left.update({old_parts: "", new_parts: generation})
-            return moved
+            return generation is not None
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
@@ -412,11 +412,6 @@ class FolderStore(Store):
         with translated("looking up", key):
             found = look(parts) if parts is not None else None
         return None if found is None else key_stat(found)
-
-    def _rename(self, old: Parts, new: Parts) -> tuple[bool, Generation]:
-        """Return True if a value was moved, and its generation."""
-        found = self._tree.stat(old)
-        return self._tree.rename(old, new), "" if found is None else generation_of(found)
 
     def _sync(self, targets: Sequence[Key | Prefix]) -> None:
         values = [parts_of(target) for target in targets if not isinstance(target, Prefix)]

@@ -1,9 +1,8 @@
 """File operations confined to one folder: no name and no symbolic link leads out of it.
 
 A name is looked up one part at a time, each below the descriptor of the one before and with O_NOFOLLOW: a folder concurrently exchanged
-for a symbolic link is refused, not followed. (openat2 with RESOLVE_BENEATH costs 3 microseconds against 2 for each part, and Python
-does not have it.) Symbolic links, fifos, sockets and devices are not listed, with one warning, and reading one is refused: if it
-counted as absent, a chunk behind it would read as fill value.
+for a symbolic link is refused, not followed. Symbolic links, fifos, sockets and devices are not listed, with one warning, and reading one
+is refused: if it counted as absent, a chunk behind it would read as fill value.
 
 Values are replaced, never written in place: a temporary file beside the target is written and renamed over it, so that holders of the
 old value keep it whole. No key may have the temporary name. Its writer holds a flock on it: one without a lock was left behind by a
@@ -21,7 +20,7 @@ import os
 import stat as st
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 
 from zarrfs import durability
 from zarrfs.buffers import Buffer
@@ -340,18 +339,24 @@ class FolderTree:
 
     # --- moving -------------------------------------------------------------------------------------------------------------
 
-    def rename(self, old: Parts, new: Parts) -> bool:
-        """Move a value, replacing any value there; return False if ``old`` is absent."""
-        if self.stat(old) is None:
-            return False
-        with self.folder(old[:-1]) as source, self.folder(new[:-1], create=True) as target:
-            replaced = self._room(target, new)
+    def rename(self, old: Parts, new: Parts) -> Generation | None:
+        """Move a value, replacing any value there; return its generation, None if ``old`` is absent."""
+        found: Closing | None = None
+        with nothing_if_absent:
+            found = self.folder(old[:-1])
+        if found is None:
+            return None
+        with found as source:
             moved = self._value(source, old[-1])
-            os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
-            if old != new and replaced and moved and os.path.samestat(replaced, moved):
+            if moved is None:
+                return None
+            with nullcontext(source) if old[:-1] == new[:-1] else self.folder(new[:-1], create=True) as target:
+                replaced = self._room(target, new)
+                os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
+            if old != new and replaced and os.path.samestat(replaced, moved):
                 # rename(2) has no effect between two hard links of one file.
                 unlink(source, old[-1])
-        return True
+        return generation_of(moved)
 
     def rename_folder(self, old: Parts, new: Parts) -> bool:
         """Move a folder to an absent or empty one; return False if ``old`` is absent. Raises ENOTEMPTY."""
