@@ -11,11 +11,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import trio_test
 
+from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.change import Change
@@ -168,6 +170,32 @@ async def test_nothing_is_missed_in_folders_made_quickly(path: Path) -> None:
             assert await told.now() == {f"d{number}/x/y/z/k": "erase"}
 
 
+@pytest.mark.parametrize(
+    ("entries", "in_thread"), [([], False), (["k"], False), ([str(number) for number in range(1000)], True), (["x/y"], True)]
+)
+@trio_test
+async def test_only_a_large_new_folder_needs_a_thread(
+    entries: list[str], in_thread: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(path) as (_, told):
+        await told.now()
+        began: list[object] = []
+
+        async def noted(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+            began.append(function)
+            return await io(function, *arguments, **options)
+
+        io = threads.io
+        monkeypatch.setattr(threads, "io", noted)
+        (path / "n").mkdir()
+        for each in entries:
+            (path / "n" / each).parent.mkdir(exist_ok=True)
+            (path / "n" / each).write_bytes(b"value")
+        found = await told.now()
+        assert {f"n/{each}" for each in entries} <= found.keys() and found["n/"] == "mkdir"
+        assert bool(began) == in_thread
+
+
 @trio_test
 async def test_what_the_store_itself_does_is_not_told(path: Path) -> None:
     async with watched(path) as (store, told):
@@ -183,11 +211,28 @@ async def test_what_the_store_itself_does_is_not_told(path: Path) -> None:
         await store.erase_prefix(Prefix("z/b/"))
         await store.make_prefix(Prefix("m/"))
         await store.remove_prefix(Prefix("z/"))
-        assert await told.now() in ({}, {"m/": "mkdir"})
+        assert await told.now() == {}
         async with trio.open_nursery() as nursery:
             for number in range(200):
                 nursery.start_soon(store.set, Key(f"new/{number % 7}/{number}"), b"many at once, in new folders")
         assert set((await told.now()).values()) <= {"mkdir"}
+
+
+@trio_test
+async def test_a_new_folder_that_another_program_replaces_at_once_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(path) as (store, told):
+        make_folder = store._tree.make_folder
+
+        def made_and_replaced(parts: Parts) -> None:
+            make_folder(parts)
+            (path / "m").rmdir()
+            (path / "m").mkdir()
+            (path / "m/k").write_bytes(b"theirs")
+
+        monkeypatch.setattr(store._tree, "make_folder", made_and_replaced)
+        await store.make_prefix(Prefix("m/"))
+        found = await told.now()
+        assert "m/" in found and found["m/k"] == "set"
 
 
 @trio_test

@@ -72,6 +72,9 @@ class Own:
         if is_folder and parts == self.moved_to:
             # Several events there have another kind.
             return kind == "set"
+        if kind == "rmdir" and self.left.get(parts) == "/":
+            # It was removed, and made again.
+            return False
         return state == (self.left.get(parts) if parts in self.leaves else "")
 
 
@@ -164,7 +167,7 @@ class FolderChanges:
         if nbytes > _MOST_QUEUED_NBYTES:
             raise Overflow
         few = list(_parsed(queued)) if nbytes <= _INLINE_NBYTES else None
-        if few is None or any(isinstance(each, Event) and each.lists_folders for each in few):
+        if few is None or not all(isinstance(each, Own) or watch.is_quick(each) for each in few):
             every = few if few is not None else _parsed(queued)
             changes = await threads.io(self._understood, watch, every, abandon_on_cancel=True)
         else:

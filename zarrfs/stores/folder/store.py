@@ -229,8 +229,9 @@ class FolderStore(Store):
 
     async def make_prefix(self, prefix: Prefix) -> None:
         parts = self._parts_to_write(prefix)
-        with translated("making", prefix):
+        with translated("making", prefix), self._changes.own(parts) as own:
             await self._change([parts], self._tree.make_folder, parts)
+            own.left[parts] = "/"
 
     async def remove_prefix(self, prefix: Prefix) -> None:
         parts = self._parts_to_write(prefix)

@@ -32,6 +32,8 @@ MAX_FOLDERS = 50_000
 
 _MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0x40, 0x80, 0x100, 0x200
 _Q_OVERFLOW, _IGNORED, _ONLYDIR, _EXCL_UNLINK, _ISDIR = 0x4000, 0x8000, 0x1000000, 0x4000000, 0x40000000
+# A folder without folders, with a hundred entries at most.
+_LINKS, _FEW_NBYTES = 2, 4096
 # The kernel returns whole events: 32 bytes with a short name, 272 with the longest.
 _READ_NBYTES = 16 * 1024
 _MASK = _MODIFY | _ATTRIB | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONLYDIR | _EXCL_UNLINK
@@ -52,11 +54,6 @@ class Event(NamedTuple):
     mask: int
     cookie: int
     name: str
-
-    @property
-    def lists_folders(self) -> bool:
-        """True if processing the event lists folders, and takes longer than a lookup."""
-        return bool(self.mask & _ISDIR and self.mask & (_CREATE | _MOVED_FROM | _MOVED_TO))
 
 
 class Seen(NamedTuple):
@@ -158,6 +155,21 @@ class FolderWatch:
             return os.read(self.fileno(), _READ_NBYTES)
         except BlockingIOError:
             return b""
+
+    def is_quick(self, event: Event) -> bool:
+        """Return True if `understand` needs no thread: it lists no folder, or a new one that has few entries, and no folder."""
+        wd, mask, _, name = event
+        if not mask & _ISDIR or not mask & (_CREATE | _MOVED_FROM | _MOVED_TO):
+            return True
+        above = self._folders.get(wd)
+        if not mask & _CREATE or above is None:
+            return False
+        try:
+            with self._tree.folder((*above.parts, name)) as fd:
+                found = os.fstat(fd)
+        except OSError:
+            return False
+        return found.st_nlink <= _LINKS and found.st_size <= _FEW_NBYTES
 
     def understand(self, event: Event) -> Iterator[Seen]:
         """Return the changes that an event means. Raises `Overflow` and `Unwatchable`.
