@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 
 from zarrfs import threads
@@ -13,7 +14,7 @@ from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.hierarchy.known_nodes import KnownNode, Source
 from zarrfs.hierarchy.live_array import DocumentVersion
 from zarrfs.hierarchy.parsed_documents import ParsedDocuments
-from zarrfs.hierarchy.probe import Probe
+from zarrfs.hierarchy.probe import Document, Probe
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight, with_stored_scalar
 from zarrfs.hierarchy.unforeseen import unusable
@@ -81,9 +82,20 @@ class NodeReader:
                 return found, probe
 
     async def _read(self, path: NodePath, probe: Probe, before: KnownNode | None, source: Source) -> Found | None:
+        # A generator that is left to be finalized by trio costs a task.
+        async with aclosing(probe.by_layout()) as by_layout:
+            return await self._first(path, by_layout, before, source)
+
+    async def _first(
+        self,
+        path: NodePath,
+        by_layout: AsyncIterable[tuple[Layout, Mapping[Key, Document]]],
+        before: KnownNode | None,
+        source: Source,
+    ) -> Found | None:
         digest = hashlib.blake2b(digest_size=16)
         newest: int | None = None
-        async for layout, found in probe.by_layout():
+        async for layout, found in by_layout:
             documents = contents(found)
             begins = self._roots.begins_at(layout, path)
             is_described = bool(documents) or await self._stored.copy_counts(path, layout)

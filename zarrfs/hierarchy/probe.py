@@ -10,7 +10,7 @@ reached (docs/design/010-layouts.md, 027-the-store-interface.md).
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from zarrfs.dialects.base import Layout
@@ -54,7 +54,7 @@ class Probe:
         self._peeked: dict[Prefix, Sequence[DirEntry] | None] = {}
         self._keys_of: dict[int, tuple[tuple[Key, ...], tuple[Key, ...]]] = {}
 
-    async def by_layout(self) -> AsyncIterator[tuple[Layout, dict[Key, Document]]]:
+    async def by_layout(self) -> AsyncGenerator[tuple[Layout, dict[Key, Document]]]:
         """Yield each layout with its documents. Raises `StoreAccessDenied` at the first with an unreadable document."""
         last = next((n for n, layout in enumerate(self._layouts) if layout.dialect.name == self._expected), 0)
         if self._expected is None and self.path != ROOT:

@@ -119,12 +119,13 @@ class GroupChildren:
         for free in documents:
             if free.name == name:
                 return free.make()
-        async for child, node in self._candidates(name):
-            async with aclosing(self._show_all(child, node)) as every:
-                async for each in every:
-                    free = await self._free(each, documents)
-                    if free.name == name:
-                        return free.make()
+        async with aclosing(self._candidates(name)) as candidates:
+            async for child, node in candidates:
+                async with aclosing(self._show_all(child, node)) as every:
+                    async for each in every:
+                        free = await self._free(each, documents)
+                        if free.name == name:
+                            return free.make()
         raise no_such_entry(name)
 
     async def entries(self) -> AsyncIterator[Entry]:
@@ -197,7 +198,7 @@ class GroupChildren:
             assert part is not None
             return unusable(self.path.child(part), "", error)
 
-    async def _candidates(self, name: str) -> AsyncIterator[tuple[str, Node]]:
+    async def _candidates(self, name: str) -> AsyncGenerator[tuple[str, Node]]:
         """Yield the children that may appear as ``name``, each with the name of its folder: few, in a group of any size."""
         stems = [name, *(name.removesuffix(suffix) for suffix in self.suffixes if name.endswith(suffix))]
         for stem in dict.fromkeys((*stems, *(_NUMBER.sub("", stem) for stem in stems))):
