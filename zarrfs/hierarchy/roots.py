@@ -173,11 +173,16 @@ class Roots:
 
     async def hidden_at(self, path: NodePath) -> list[str]:
         """Return the dialects of hierarchies with an entry point in the folder at ``path`` that are invalid, as it is a node's."""
-        found = []
-        for dialect in self._dialects if path != ROOT and path not in self._below else ():
-            if not dialect.per_node and (await self._open(dialect, path.prefix))[0]:
-                found.append(dialect.name)
-        return found
+        if path == ROOT or path in self._below:
+            return []
+        dialects = [each for each in self._dialects if not each.per_node]
+        keys = tuple(dict.fromkeys(key for each in dialects for key in each.root_keys(path.prefix)))
+        read: dict[Key, Document | StoreAccessDenied | None] = {}
+        with suppress(LargeDocument):
+            # Some have one key.
+            documents = await self._stored.get_small(keys)
+            read = {key: documents.get(key) for key in keys}
+        return [each.name for each in dialects if (await self._open(each, path.prefix, read))[0]]
 
     async def look_at(self, path: NodePath, read: Mapping[Key, Document | StoreAccessDenied | None]) -> bool:
         """Return True if the folder at ``path``, not known as a node, is the root of a hierarchy of its own.
