@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pyfuse3
 import pytest
@@ -12,7 +13,7 @@ import trio
 import trio.testing
 
 from tests.support.callers import CALLER
-from tests.support.drivers import RecordingNotifier
+from tests.support.drivers import Fields, RecordingNotifier
 from zarrfs.buffers import Buffer
 from zarrfs.errors import ContentInvalid, EntryExists, StaleEntry
 from zarrfs.fuse.operations import Operations
@@ -44,11 +45,43 @@ class OneHandle(Handle):
             await self.released.wait()
 
 
+class GrowingHandle(OneHandle):
+    """Each change waits for ``grows``, and makes the file longer. `attributes` returns the length when it was requested."""
+
+    def __init__(self, file: Name, grows: trio.Event) -> None:
+        super().__init__(file.now)
+        self.file = file
+        self.grows = grows
+
+    async def attributes(self) -> Attributes:
+        return Attributes(False, self.file.nbytes)
+
+    async def write(self, offset: int, data: Buffer) -> int:
+        await self.grow()
+        return len(data)
+
+    async def truncate(self, size: int) -> None:
+        await self.grow()
+
+    async def flush(self) -> None:
+        await self.grow()
+
+    async def fsync(self) -> None:
+        await self.grow()
+
+    async def release(self) -> None:
+        await self.grow()
+
+    async def grow(self) -> None:
+        await self.grows.wait()
+        self.file.nbytes += 1
+
+
 class Name(File):
     """``now``: the value under the name. ``found``: a new value that the next open finds; that open then fails.
 
     ``known``: an event that attributes of handles opened from now on wait for. ``replaced_while_opened``: a new value that the next open
-    gets.
+    gets. ``grows``: an event that changes through handles opened from now on wait for.
     """
 
     ident = "npy/a.npy"
@@ -60,6 +93,8 @@ class Name(File):
         self.replaced_while_opened: object = None
         self.mtime_ns: int | None = None
         self.is_whole_array = False
+        self.nbytes = 1
+        self.grows: trio.Event | None = None
 
     @property
     def of(self) -> object:
@@ -70,7 +105,7 @@ class Name(File):
         return self.is_whole_array
 
     async def attributes(self) -> Attributes:
-        return Attributes(False, 1, self.mtime_ns)
+        return Attributes(False, self.nbytes, self.mtime_ns)
 
     async def open(self, flags: OpenFlags) -> Handle:
         if self.found is not None:
@@ -78,7 +113,7 @@ class Name(File):
             raise StaleEntry("found to be another")
         if self.replaced_while_opened is not None:
             self.now, self.replaced_while_opened = self.replaced_while_opened, None
-        return OneHandle(self.now, known=self.known)
+        return OneHandle(self.now, known=self.known) if self.grows is None else GrowingHandle(self, self.grows)
 
 
 class Folder(Directory):
@@ -121,6 +156,19 @@ class Opened:
 
     async def open(self, ino: int, flags: int = os.O_RDWR) -> pyfuse3.FileInfo:
         return await self.handlers.open(pyfuse3.InodeT(ino), pyfuse3.FlagT(flags), CALLER)
+
+    async def change(self, call: str, number: pyfuse3.FileHandleT) -> None:
+        if call == "write":
+            await self.handlers.write(number, 0, b"x")
+        elif call == "setattr":
+            attributes = pyfuse3.EntryAttributes()
+            attributes.st_size = 2
+            fields: Any = Fields(update_size=True)
+            await self.handlers.setattr(pyfuse3.InodeT(self.ino), attributes, fields, number, CALLER)
+        elif call == "fsync":
+            await self.handlers.fsync(number, datasync=False)
+        else:
+            await getattr(self.handlers, call)(number)
 
     async def close_all(self) -> None:
         for number in list(self.session.files):
@@ -167,6 +215,35 @@ def test_two_opens_at_once_of_a_name_whose_file_changes_do_not_share_an_inode() 
             first.set()
         assert refused == [errno.ESTALE]
         assert {each.handle.of for each in known.session.files.values()} == {known.file.now}
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("asked", ["open", "lookup", "getattr"])
+@pytest.mark.parametrize("call", ["write", "setattr", "flush", "fsync", "release"])
+def test_a_file_whose_attributes_are_requested_while_it_is_changed_is_the_same_inode(call: str, asked: str) -> None:
+    """With two inodes of one file, each has a size and pages of its own in the kernel: of two programs that append, one overwrites."""
+
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        await known.close_all()
+        known.file.grows = trio.Event()
+        number = (await known.open(known.ino)).fh
+        known.session.files[number].written = True
+        await known.open(known.ino)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(known.change, call, number)
+            await trio.testing.wait_all_tasks_blocked()
+            if asked == "open":
+                await known.open(known.ino)
+            elif asked == "lookup":
+                assert await known.look_up() == known.ino
+            else:
+                await known.handlers.getattr(pyfuse3.InodeT(known.ino), CALLER)
+            known.file.grows.set()
+        await known.open(known.ino)
+        assert await known.look_up() == known.ino
 
     trio.run(main)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 
 from zarrfs.fuse.inodes import Inode
 from zarrfs.vfs.node import Entry, Handle
@@ -34,19 +36,24 @@ class OpenFile:
         """`Handle.pages`; None if it uses none, or after a WRITE since the open: the kernel may keep bytes that are refused or lost."""
         return self.handle.pages if self._since == self.inode.writes else None
 
+    def changing(self) -> AbstractContextManager[None]:
+        """Return `Inode.changing` for a request that publishes what was written."""
+        return self.inode.changing() if self.writes else nullcontext()
+
 
 class OpenDirectory:
     """A listing in progress.
 
     The last entries read from the tree are kept, since the kernel requests some again; so is the error that ended it, which must not be
-    taken for its end. ``epoch``: of the kernel cache at its start. ``removed``: names removed through this mount since then.
+    taken for its end. ``epoch``: of the kernel cache at its start, at ``since_ns``. ``removed``: names removed through this mount since
+    then.
     """
 
-    __slots__ = ("_passed", "entries", "epoch", "error", "inode", "iterator", "listed", "removed")
+    __slots__ = ("_passed", "entries", "epoch", "error", "inode", "iterator", "listed", "removed", "since_ns")
 
     def __init__(self, inode: Inode, iterator: AsyncIterator[Entry], epoch: int) -> None:
         self.inode = inode
-        self.epoch = epoch
+        self.epoch, self.since_ns = epoch, time.monotonic_ns()
         self.iterator: AsyncIterator[Entry] | None = iterator
         self.entries: deque[Entry] = deque()
         self._passed = 0
@@ -81,7 +88,7 @@ class OpenDirectory:
 
     async def restart(self, iterator: AsyncIterator[Entry] | None, epoch: int = 0) -> None:
         """Restart with ``iterator``, or end with None."""
-        self.epoch = epoch
+        self.epoch, self.since_ns = epoch, time.monotonic_ns()
         before, self.iterator, self.error = self.iterator, iterator, None
         self.entries.clear()
         self.removed.clear()

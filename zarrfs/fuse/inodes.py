@@ -16,14 +16,16 @@ import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 
-from zarrfs.vfs.node import Attributes, Directory, File, VfsNode
+from zarrfs.fuse.stamps import is_same, same_size
+from zarrfs.vfs.node import Directory, File, VfsNode
 
 ROOT_INO = 1
 _RESERVED = 16
 NAMELESS = "\0"
-_SEEN_BITS = 30
-_SEEN = (1 << _SEEN_BITS) - 1
+NOW = 1 << 63
+"""Later than any `time.monotonic_ns()`."""
 UNKNOWN_FILE = 1 << 31
 """For `InodeTable.listed`: the stamp of a file without attributes for the kernel."""
 _NODES_KEPT = 20_000
@@ -42,6 +44,8 @@ class Inode:
     """
 
     __slots__ = (
+        "_changed_ns",
+        "_changing",
         "_moved_ns",
         "_node",
         "_node_ns",
@@ -77,6 +81,8 @@ class Inode:
         self._node: VfsNode | None = None
         self._node_ns = 0
         self._moved_ns = 0
+        self._changing = 0
+        self._changed_ns = -1
 
     @property
     def node(self) -> VfsNode | None:
@@ -109,6 +115,27 @@ class Inode:
             parts.append(inode.name)
             inode = inode.parent
         return "/".join(reversed(parts))
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Let its own programs change it in the body: with other attributes it remains the same file."""
+        self._changing += 1
+        try:
+            yield
+        finally:
+            self._changing -= 1
+            self._changed_ns = time.monotonic_ns()
+            self.stamp = 0
+
+    def settled(self, stamp: int, since_ns: int) -> int:
+        """Return the ``stamp`` of attributes requested at ``since_ns``; 0 if it may have changed, as in `changing`, since then.
+
+        With the older stamp it would become another file, with a size and pages of its own in the kernel, while the same one is open.
+        """
+        if not self._changing and self._changed_ns < since_ns:
+            return stamp
+        self.stamp = 0
+        return 0
 
     def replied(self, stamp: int) -> None:
         """Record that the kernel gets attributes with this ``stamp``."""
@@ -203,8 +230,8 @@ class InodeTable:
             inode = found
         return inode
 
-    def refer(self, parent: Inode, name: str, *, is_folder: bool, stamp: int = 0) -> Inode:
-        """Return the inode of an entry, with one more lookup.
+    def refer(self, parent: Inode, name: str, *, is_folder: bool, stamp: int = 0, since_ns: int = NOW) -> Inode:
+        """Return the inode of an entry, with one more lookup. ``since_ns``: see `Inode.settled`.
 
         An entry whose ``stamp`` differs from the kernel's attributes gets a new number, and so does a folder in place of a file: the
         kernel drops an inode that changes its type.
@@ -215,7 +242,11 @@ class InodeTable:
             inode = self._added(ino, parent, name)
         elif inode.name != name or inode.parent is not parent:
             inode = self._displace(parent, name)
-        elif not inode.is_still(stamp) or inode.is_folder not in (None, is_folder) or inode.is_outdated:
+        elif (
+            not inode.is_still(stamp := inode.settled(stamp, since_ns))
+            or inode.is_folder not in (None, is_folder)
+            or inode.is_outdated
+        ):
             self.vanished(inode)
             inode = self._displace(parent, name)
         inode.is_folder = is_folder
@@ -224,14 +255,14 @@ class InodeTable:
         inode.lookups += 1
         return inode
 
-    def listed(self, parent: Inode, name: str, *, stamp: int) -> int:
+    def listed(self, parent: Inode, name: str, *, stamp: int, since_ns: int = NOW) -> int:
         """Return the number for an entry of a listing; see `refer`.
 
         Folders have the stamp 0 there, and files another: `UNKNOWN_FILE` if irrelevant.
         """
         ino = _digest(parent.ino, name)
         if ino in self._inodes or (parent.ino, name) in self._displaced:
-            return self.refer(parent, name, stamp=stamp % UNKNOWN_FILE, is_folder=not stamp).ino
+            return self.refer(parent, name, stamp=stamp % UNKNOWN_FILE, is_folder=not stamp, since_ns=since_ns).ino
         self._inodes[ino] = parent.ino.to_bytes(_INO_NBYTES, "little") + stamp.to_bytes(_STAMP_NBYTES, "little") + os.fsencode(name)
         return ino
 
@@ -402,33 +433,6 @@ def _taken_from(inode: Inode) -> None:
             parent.below = None
 
 
-def stamp_of(attributes: Attributes) -> int:
-    """Return the digest of a file's attributes for the kernel; never 0.
-
-    Small, to save memory: 8 bits are of the size only. Above 30 bits is the generation, if known, as it is not in listings.
-    """
-    if attributes.is_directory:
-        return 0
-    generation = hash(attributes.generation) & 0x3FFF_FFFF | 1 if attributes.generation is not None else 0
-    seen = (hash((attributes.size,)) & 0xFF) << 22 | (hash((attributes.size, attributes.mtime_ns)) & 0x3F_FFFE) | 1
-    return generation << _SEEN_BITS | seen
-
-
-def is_same(stamp: int, other: int) -> bool:
-    """Return True if two stamps may be of one value: 0 matches any."""
-    if not stamp or not other or stamp == other:
-        return True
-    if (stamp ^ other) & _SEEN:
-        return False
-    generation, another = stamp >> _SEEN_BITS, other >> _SEEN_BITS
-    return not generation or not another or generation == another
-
-
-def same_size(stamp: int, other: int) -> bool:
-    """Return True if two stamps may be of files of one size."""
-    return stamp > 0 and other > 0 and not ((stamp ^ other) & _SEEN) >> 22
-
-
 def _folder_of(listed: _Listed) -> int:
     return int.from_bytes(listed[:_INO_NBYTES], "little")
 
@@ -437,11 +441,3 @@ def _digest(folder: int, name: str) -> int:
     named = folder.to_bytes(_INO_NBYTES, "little") + name.encode("utf-8", "surrogateescape")
     # 63 bits: some programs read inode numbers as signed.
     return (int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little") >> 1) | _RESERVED
-
-
-def matches_kernel(kernel_stamp: int, stamp: int, *, keeps_pages: bool) -> bool:
-    """Return True if the kernel's attributes have the present size of a file, and the present time if it keeps pages of it.
-
-    Without pages another time is harmless, and the time of a whole-array file may change all the time.
-    """
-    return is_same(stamp, kernel_stamp) or (not keeps_pages and same_size(stamp, kernel_stamp))

@@ -6,8 +6,9 @@ import pyfuse3
 import trio
 
 from zarrfs.fuse.handles import OpenDirectory
-from zarrfs.fuse.inodes import UNKNOWN_FILE, Inode, stamp_of
+from zarrfs.fuse.inodes import UNKNOWN_FILE, Inode
 from zarrfs.fuse.session import Session
+from zarrfs.fuse.stamps import stamp_of
 from zarrfs.fuse.translation import Attributor, name_of
 from zarrfs.vfs.node import SIZE_UNKNOWN, Attributes
 
@@ -53,7 +54,7 @@ class Listings:
             attributes = Attributes(is_directory, max(size, 0), mtime_ns, writable)
             # The reference is the kernel's only if the entry fits; else it is taken back.
             stamp = stamp_of(attributes) if size != SIZE_UNKNOWN else UNKNOWN_FILE
-            ino = self._session.inodes.listed(listing.inode, name, stamp=stamp)
+            ino = self._session.inodes.listed(listing.inode, name, stamp=stamp, since_ns=listing.since_ns)
             position += 1
             shown = self._attributor.entry(ino, attributes, listing.epoch)
             if size == SIZE_UNKNOWN:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Sequence
 
 import pyfuse3
@@ -17,9 +18,10 @@ import trio
 from zarrfs.buffers import Buffer
 from zarrfs.errors import CaseConflict, EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
-from zarrfs.fuse.inodes import Inode, matches_kernel, stamp_of
+from zarrfs.fuse.inodes import Inode
 from zarrfs.fuse.listings import Listings
 from zarrfs.fuse.session import Session, below
+from zarrfs.fuse.stamps import matches_kernel, stamp_of
 from zarrfs.fuse.translation import Attributor, Ownership, open_flags, statvfs, text_of
 from zarrfs.fuse.xattrs import Xattrs
 from zarrfs.vfs.node import File, Handle, OpenFlags, VfsNode
@@ -51,9 +53,10 @@ class Operations(pyfuse3.Operations):
     async def lookup(
         self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        parent, text, epoch = self.inodes[parent_inode], text_of(name), self.session.kernel_cache.epoch
+        parent, text = self.inodes[parent_inode], text_of(name)
+        epoch, since_ns = self.session.kernel_cache.epoch, time.monotonic_ns()
         node, attributes = await self.session.lookup(parent, text)
-        return self._attributor.entry(self.session.refer(parent, text, node, attributes).ino, attributes, epoch)
+        return self._attributor.entry(self.session.refer(parent, text, node, attributes, since_ns).ino, attributes, epoch)
 
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
         # Not guarded: FORGET has no answer, so not even a FUSEError may be raised. `InodeTable.forget` raises nothing. One request may
@@ -65,9 +68,9 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def getattr(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        entry, epoch = self.inodes[inode], self.session.kernel_cache.epoch
+        entry, epoch, since_ns = self.inodes[inode], self.session.kernel_cache.epoch, time.monotonic_ns()
         attributes = await self.session.attributes(entry)
-        entry.replied(stamp_of(attributes))
+        entry.replied(entry.settled(stamp_of(attributes), since_ns))
         entry.size = attributes.size
         return self._attributor.entry(entry.ino, attributes, epoch)
 
@@ -265,7 +268,8 @@ class Operations(pyfuse3.Operations):
             direct = self.session.is_another_file(entry, handle.of)
             return self._file_info(entry, handle, how, keep_cache=False, opener=opener, direct=direct)
         try:
-            stamp = entry.stamp if handle.direct else stamp_of(await handle.attributes())
+            since_ns = time.monotonic_ns()
+            stamp = entry.stamp if handle.direct else entry.settled(stamp_of(await handle.attributes()), since_ns)
             # It may have become another file since it was found, or another open may be complete. From here on nothing is awaited.
             self._part_from_another(entry, handle.of)
             if entry.nameless or (entry.stamp and not matches_kernel(entry.stamp, stamp, keeps_pages=handle.keep_cache)):

@@ -54,7 +54,8 @@ class Reads:
                 change.cancel()
             self._underway[change] = inode, opener, trio.current_time()
             try:
-                yield
+                with inode.changing():
+                    yield
             finally:
                 del self._underway[change]
 

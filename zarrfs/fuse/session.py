@@ -9,12 +9,13 @@ import trio
 
 from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory, StaleEntry
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
-from zarrfs.fuse.inodes import NAMELESS, Inode, InodeTable, stamp_of
+from zarrfs.fuse.inodes import NAMELESS, NOW, Inode, InodeTable
 from zarrfs.fuse.kernel_cache import KernelCache
 from zarrfs.fuse.notice_queue import PATIENCE
 from zarrfs.fuse.notifier import MOMENT, Notifier
 from zarrfs.fuse.past_the_end import PastTheEnd
 from zarrfs.fuse.reads import IsAbandoned, Reads
+from zarrfs.fuse.stamps import stamp_of
 from zarrfs.fuse.unheard import IsMapped, OnLost, Unheard
 from zarrfs.in_flight import InFlight
 from zarrfs.vfs.node import Attributes, Directory, File, Handle, VfsNode
@@ -159,10 +160,10 @@ class Session:
             if self.open_file(inode) in (open_file, None):
                 return attributes
 
-    def refer(self, parent: Inode, name: str, node: VfsNode, attributes: Attributes | None = None) -> Inode:
-        """Return the inode of ``node``, with a reference by the kernel, which gets these ``attributes``."""
+    def refer(self, parent: Inode, name: str, node: VfsNode, attributes: Attributes | None = None, since_ns: int = NOW) -> Inode:
+        """Return the inode of ``node``, with a reference by the kernel, which gets these ``attributes``, requested at ``since_ns``."""
         stamp = stamp_of(attributes) if attributes is not None else 0
-        inode = self.inodes.refer(parent, name, is_folder=isinstance(node, Directory), stamp=stamp)
+        inode = self.inodes.refer(parent, name, is_folder=isinstance(node, Directory), stamp=stamp, since_ns=since_ns)
         if inode.open_handles and isinstance(node, File):
             inode = self._parted(inode, parent, name, node.of, stamp)
         self.inodes.attach(inode, node)
@@ -241,7 +242,8 @@ class Session:
         released = self._releasing[open_file] = trio.Event()
         self.unheard.closed(open_file, self.files.values())
         try:
-            await open_file.handle.release()
+            with open_file.changing():
+                await open_file.handle.release()
         finally:
             del self._releasing[open_file]
             released.set()

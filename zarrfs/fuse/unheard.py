@@ -55,7 +55,8 @@ class Unheard:
         """Track FLUSH or FSYNC in the body, which returns the outcome for its bytes to the opener."""
         ino = open_file.inode.ino
         try:
-            yield
+            with open_file.changing():
+                yield
         except Exception as error:
             if open_file.writes and await self.has_mapped(open_file):
                 self._errors[ino] = error
