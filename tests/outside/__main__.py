@@ -110,8 +110,8 @@ def installed(suite: Suite, home: Path) -> tuple[Path, Path]:
     if suite.source is None:
         # Else pytest takes the configuration of this project, if the folder is in it.
         (source / "pytest.ini").write_text("[pytest]\n")
-    if suite.module is not None:
-        shutil.copy(Path(__file__).with_name(suite.module), source)
+    for module in suite.modules:
+        shutil.copy(Path(__file__).with_name(module), source)
     return python, source
 
 
@@ -139,6 +139,7 @@ def outcome(suite: Suite, python: Path, source: Path, place: str, tests: Sequenc
             "PYTHONPATH": str(beside),
             "OUTSIDE_TESTS": str(beside / "tests"),
             "OUTSIDE_REPORT": str(beside / "report"),
+            "OUTSIDE_INSIDE": "yes" if suite.inside else "",
         }
         command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "selected", "-n", "2", f"--timeout={_TIMEOUT}"]
         command += [f"--basetemp={folder / 'pytest'}", *suite.arguments]
@@ -149,14 +150,26 @@ def outcome(suite: Suite, python: Path, source: Path, place: str, tests: Sequenc
 _SELECTED = """
 import os
 import tempfile
+import unittest
 
 # Where TMPDIR refuses files with random names, as views of hierarchies do, tempfile takes another folder.
 tempfile.tempdir = os.environ["TMPDIR"]
 wanted = set(open(os.environ["OUTSIDE_TESTS"]).read().split("\\n"))
 
 
+def pytest_configure(config):
+    # Not in the process that starts the workers, which find their configuration by the working directory.
+    if os.environ["OUTSIDE_INSIDE"] and hasattr(config, "workerinput"):
+        os.mkdir(folder := os.path.join(os.environ["TMPDIR"], config.workerinput["workerid"]))
+        os.chdir(folder)
+
+
 def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if item.nodeid in wanted]
+    # unittest's hook, in which test_io completes its classes.
+    for module in {getattr(item, "module", None) for item in items}:
+        if hasattr(module, "load_tests"):
+            module.load_tests(unittest.defaultTestLoader, unittest.TestSuite(), None)
 
 
 def pytest_runtest_logreport(report):
