@@ -158,6 +158,16 @@ def test_tensorstore_processes_take_turns_at_each_chunk(folder: Path, behind: Pa
     assert not temporary_names(folder)
 
 
+def test_tensorstore_finds_the_generation_that_it_wrote(folder: Path) -> None:
+    """Its generations consist of the inode and the time, which it takes before it renames the file."""
+    tensorstore = pytest.importorskip("tensorstore")
+    store = tensorstore.KvStore.open({"driver": "file", "path": f"{folder}/"}).result()
+    written = store.write("k", b"1").result()
+    assert store.read("k").result().stamp.generation == written.generation
+    store.write("k", b"2", if_equal=written.generation).result()
+    assert store["k"] == b"2"
+
+
 @pytest.mark.parametrize("name", ["k.__lock", "k"])
 def test_locks_of_open_files_exclude_each_other(name: str, mount: Mounted) -> None:
     path = mount.path / "raw" / name

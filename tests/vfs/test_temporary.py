@@ -202,6 +202,17 @@ async def test_a_time_that_was_set_goes_with_the_file() -> None:
 
 
 @alone
+async def test_a_file_that_was_synced_has_the_same_time_after_the_rename() -> None:
+    world = World()
+    file, handle = await world.create(b"x")
+    await handle.fsync()
+    before = (await handle.attributes()).mtime_ns
+    await world.table.move(file, world.key)
+    assert world.key.mtime_ns == before
+    await handle.release()
+
+
+@alone
 async def test_a_time_that_was_set_is_seen_by_who_has_the_file_open() -> None:
     world = World()
     file, handle = await world.create()
