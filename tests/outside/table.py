@@ -29,6 +29,10 @@ RESULTS = (
     Result("fsspec", "raw", 137, 137),
     Result("anndata", "raw", 88, 88),
     Result("ome-zarr", "raw", 356, 356),
+    Result("tensorstore", "raw", 265, 265),
+    Result("tensorstore", "zarr3", 265, 96, 169),
+    Result("tensorstore", "chunks", 265, 65, 200),
+    Result("cpython", "raw", 5074, 4873, 201),
 )
 
 _INTRODUCTION = """
