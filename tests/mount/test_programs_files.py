@@ -133,6 +133,16 @@ def test_mv_of_files_and_folders(source: Path, folder: Path, behind: Path) -> No
     assert files(behind / "in") == files(source) - {"large"}
 
 
+def test_shells_that_append_to_one_file(folder: Path, behind: Path) -> None:
+    for number in range(6):
+        log = folder / str(number)
+        line = 'for n in 0 1 2 3 4 5 6 7 8 9; do echo "$2 $n" >> "$1"; done'
+        shell(f"for shell in a b c d; do sh -c '{line}' - \"$1\" $shell & done; wait", log)
+        expected = {f"{each} {n}" for each in "abcd" for n in range(10)}
+        assert set((behind / str(number)).read_text().splitlines()) == expected
+        assert len(log.read_text().splitlines()) == len(expected)
+
+
 def test_rsync_a_and_again_transfers_nothing(mount: Mounted, source: Path, folder: Path, behind: Path) -> None:
     demand("rsync")
     run("rsync", "-a", f"{source}/", f"{folder}/")
