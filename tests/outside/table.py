@@ -23,8 +23,8 @@ class Result:
 RESULTS = (
     Result("xarray", "raw", 1442, 1442),
     Result("xarray", "zarr3", 1442, 719, 723),
-    Result("zarr 3", "raw", 2536, 2535, 1, "every second"),
-    Result("zarr 3", "zarr3", 2536, 1516, 1020, "every second"),
+    Result("zarr 3", "raw", 5065, 5063, 2),
+    Result("zarr 3", "zarr3", 5065, 3062, 2003),
     Result("zarr 2", "raw", 1999, 1999),
     Result("fsspec", "raw", 137, 137),
     Result("anndata", "raw", 88, 88),
