@@ -72,6 +72,15 @@ class StagedFile(File):
     async def open(self, flags: OpenFlags) -> Handle:
         if flags.write and not self.writable:
             raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
+        while True:
+            await self.area.moved(self.ident)
+            handle = await self._opened(flags)
+            if not self.area.is_moving(self.ident):
+                return handle
+            # A rename has begun meanwhile: the value may be that of the other file.
+            await handle.release()
+
+    async def _opened(self, flags: OpenFlags) -> Handle:
         staged = self.area.acquire(self.content)
         try:
             if flags.write:

@@ -286,12 +286,13 @@ class OverlayDirectory(Directory):
         content = target.content if target is not None else await new_directory.content(new_name, file)
         if file.ident == content.ident:
             return
-        if isinstance(file, TemporaryFile):
-            await self._layers.temporaries.move(file, content)
-        elif isinstance(content, TemporaryContent):
-            await self.withdraw(file, content)
-        else:
-            await self.rename_file(file, content, target)
+        with self._layers.staging.moving(file.ident, content.ident):
+            if isinstance(file, TemporaryFile):
+                await self._layers.temporaries.move(file, content)
+            elif isinstance(content, TemporaryContent):
+                await self.withdraw(file, content)
+            else:
+                await self.rename_file(file, content, target)
 
     def require_writable(self) -> None:
         """Raise `StoreReadOnly`, or `NotPermitted`, if nothing can be written."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 
 import trio
 
@@ -65,6 +65,7 @@ class StagingArea:
     ) -> None:
         self._staged: dict[str, Staged] = {}
         self._superseded: set[Staged] = set()
+        self._moving: dict[str, list[trio.Event]] = {}
         self._on_failure = on_failure
         self._save = save
         self.durable = durable
@@ -196,6 +197,33 @@ class StagingArea:
     def publishing(self, ident: str) -> Content | None:
         """Return the content of ``ident`` if it is being published now."""
         return staged.content if (staged := self._staged.get(ident)) and staged.state is State.PUBLISHING else None
+
+    @contextmanager
+    def moving(self, *idents: str) -> Iterator[None]:
+        """Have opens of these names wait while, in the body, they become those of other files.
+
+        An open between the change of the store and that of the names here would get the value of one file as that of another.
+        """
+        moved = trio.Event()
+        for ident in idents:
+            self._moving.setdefault(ident, []).append(moved)
+        try:
+            yield
+        finally:
+            for ident in idents:
+                self._moving[ident].remove(moved)
+                if not self._moving[ident]:
+                    del self._moving[ident]
+            moved.set()
+
+    def is_moving(self, ident: str) -> bool:
+        """Return True while a name is becoming that of another file."""
+        return ident in self._moving
+
+    async def moved(self, ident: str) -> None:
+        """Wait while a name is becoming that of another file."""
+        while (underway := self._moving.get(ident)) is not None:
+            await underway[0].wait()
 
     @asynccontextmanager
     async def renaming(self, ident: str, content: Content) -> AsyncIterator[None]:
