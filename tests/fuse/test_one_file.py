@@ -56,6 +56,9 @@ class GrowingHandle(OneHandle):
     async def attributes(self) -> Attributes:
         return Attributes(False, self.file.nbytes)
 
+    async def read(self, offset: int, size: int) -> Buffer:
+        return bytes(self.file.nbytes)
+
     async def write(self, offset: int, data: Buffer) -> int:
         await self.grow()
         return len(data)
@@ -244,6 +247,31 @@ def test_a_file_whose_attributes_are_requested_while_it_is_changed_is_the_same_i
             known.file.grows.set()
         await known.open(known.ino)
         assert await known.look_up() == known.ino
+
+    trio.run(main)
+
+
+def test_a_read_during_a_write_of_its_bytes_returns_those_of_after() -> None:
+    """The kernel keeps what it reads: a mapping of it would otherwise undo the write."""
+
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        await known.close_all()
+        known.file.grows = trio.Event()
+        number = (await known.open(known.ino)).fh
+        got: list[Buffer] = []
+
+        async def read() -> None:
+            got.append(await known.handlers.read(number, 0, 10))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(known.change, "write", number)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(read)
+            await trio.testing.wait_all_tasks_blocked()
+            known.file.grows.set()
+        assert got == [bytes(2)]
 
     trio.run(main)
 

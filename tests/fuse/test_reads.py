@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock, trio_test
 
 from zarrfs.buffers import Buffer
@@ -99,3 +100,33 @@ async def test_what_a_killed_writer_would_load_ends(autojump_clock: MockClock) -
             reads.end()
         nursery.cancel_scope.cancel()
     assert ended == [7, 8]
+
+
+@trio_test
+async def test_a_read_waits_for_changes_of_its_bytes_that_began_before() -> None:
+    """The kernel requests pages again that it dropped during a WRITE: with bytes of before, a mapping would undo the WRITE."""
+
+    class Bytes:
+        async def read(self, offset: int, size: int) -> Buffer:
+            return value[offset : offset + size]
+
+    value = b"beforeafter"
+    reads = Reads(30, None)
+    file = OpenFile(Inode(2, Inode(1, None, ""), "file"), cast("Handle", Bytes()), 1)
+    got: list[Buffer] = []
+
+    async def read() -> None:
+        got.append(await reads.read(file, 4, 2))
+
+    async with trio.open_nursery() as nursery:
+        with reads.changing(file.inode, 1, 0, 5):
+            nursery.start_soon(read)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not got
+            assert await reads.read(file, 5, 2) == b"ea"
+            # Another file's.
+            with reads.changing(Inode(3, None, "other"), 1):
+                assert await reads.read(file, 6, 2) == b"af"
+            value = b"BEFOREafter"
+    assert got == [b"RE"]
+    assert await reads.read(file, 0, 2) == b"BE"

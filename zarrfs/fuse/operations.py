@@ -358,10 +358,10 @@ class Operations(pyfuse3.Operations):
         open_file.inode.stamp, open_file.inode.pages = 0, None
         open_file.inode.writes += 1
         open_file.written = True
-        # The size matters only for a write that leaves a gap.
-        size = open_file.inode.size if 0 <= off <= open_file.inode.size else await self._size(open_file.inode) if off else 0
         try:
-            with self.session.reads.changing(open_file.inode, open_file.opener):
+            with self.session.reads.changing(open_file.inode, open_file.opener, off, off + len(buf)):
+                # The size matters only for a write that leaves a gap.
+                size = open_file.inode.size if 0 <= off <= open_file.inode.size else await self._size(open_file.inode) if off else 0
                 done = await open_file.handle.write(off, buf)
             if off > size:
                 await self.session.past_the_end.written(open_file.inode, size, off, list(self.session.files.values()))
