@@ -259,6 +259,8 @@ class Session:
             for file, released in self._releasing.items()
             if file.inode.parent is parent and name in (None, file.inode.name)
         ]
+        if not releasing:
+            return
         with trio.move_on_after(_RELEASE_PATIENCE):
             for released in releasing:
                 await released.wait()
