@@ -7,8 +7,7 @@ If the store can distinguish the two (`zarrfs.stores.base.Store.anchor`), the fi
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from zarrfs.errors import StaleEntry
 from zarrfs.keys import Prefix
@@ -40,12 +39,10 @@ class BoundFolder:
         if self.is_outdated:
             raise StaleEntry(f"the folder {self.prefix!r} was moved, replaced or erased: look it up again", key=self.prefix)
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """Return a context whose operations below ``prefix`` apply to this folder only. Raises `StaleEntry` if it is outdated."""
         self.check()
-        with presupposing(self.prefix or None, self._anchor):
-            yield
+        return presupposing(self.prefix or None, self._anchor)
 
 
 class BoundFolders:
