@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
@@ -16,12 +17,12 @@ from trio.testing import trio_test
 from tests.support.arrays import Example, examples
 from tests.support.length import unhurried
 from tests.support.small_stores import array_document
-from tests.support.stores import fill
+from tests.support.stores import HangingStore, fill
 from tests.support.trees import READ_ONLY, load, names, read, tree_over, walk, write
 from zarrfs.errors import StaleEntry
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import File
+from zarrfs.vfs.node import Directory, File, OpenFlags
 
 GROUP = b'{"zarr_format":2}'
 
@@ -203,3 +204,48 @@ async def test_a_chunk_written_through_the_mount_is_in_the_file_at_once() -> Non
         assert (await load(tree, "npy/a.npy")).tolist() == [8, 9, 3, 4]
         await write(tree, "chunks/a/1", np.array([5, 6], "<i2").tobytes())
         assert (await load(tree, "npy/a.npy")).tolist() == [8, 9, 5, 6]
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+@trio_test
+async def test_a_file_that_is_renamed_while_it_is_written_to_remains_bound_to_its_array(is_taken: bool) -> None:
+    """``is_taken``: another array gets the name at once."""
+    one, other = Example((6, 5), (6, 5), "<i4"), Example((6, 5), (6, 5), "<i4")
+    store = HangingStore(MemoryStore())
+    store.hang("a/", "rename_prefix")
+    await fill(store, one.values("a") | other.values("b"))
+    async with tree_over(store) as tree, trio.open_nursery() as nursery:
+        folder = await walk(tree, "chunks")
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, File)
+        handle = await file.open(OpenFlags(read=True, write=True))
+        size = len(await handle.read(0, 1 << 20))
+        renamed = trio.Event()
+        is_written: list[bool] = []
+
+        async def rename() -> None:
+            assert isinstance(folder, Directory)
+            await folder.rename("a", folder, "c")
+            if is_taken:
+                await folder.rename("b", folder, "a")
+            renamed.set()
+
+        async def change() -> None:
+            await handle.write(size - 4, b"last")
+            is_written.append(True)
+            await renamed.wait()
+            await handle.flush()
+            await handle.release()
+
+        nursery.start_soon(rename)
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.hanging == [("rename_prefix", "a/")]
+        nursery.start_soon(change)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not is_written
+        store.answer()
+        await renamed.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await read(tree, "npy/c.npy"))[-4:] == b"last"
+        if is_taken:
+            assert (await read(tree, "npy/a.npy"))[-4:] != b"last"

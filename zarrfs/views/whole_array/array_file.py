@@ -49,11 +49,19 @@ class WholeArrayContent(Content):
         stem = names.name_of(path.name) if path != ROOT else self._context.store_name
         self.ident = node_ident(self.container.name, path.parent, entry_name_of(stem, self.container.suffix))
 
+    async def _array_at_path(self) -> OpenArray | None:
+        """Return the array at the path that the file has in the end: it may be renamed meanwhile."""
+        while True:
+            path = self.path
+            open_array = await self._context.hierarchy.array(path)
+            if self.path == path:
+                return open_array
+
     async def _array_now(self) -> OpenArray | None:
         """Return the array; the file then follows it through renames."""
         if self._live is not None:
             self._live.check()
-        open_array = await self._context.hierarchy.array(self.path)
+        open_array = await self._array_at_path()
         if self._live is not None and self.is_outdated:
             raise StaleEntry(f"{self.path} was resized: open the file again", key=self.ident)
         if open_array is not None:
@@ -91,7 +99,7 @@ class WholeArrayContent(Content):
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         if empty:
             # An emptied file becomes a new array: the old one is no longer its content.
-            open_array = await self._context.hierarchy.array(self.path)
+            open_array = await self._array_at_path()
             making = self._context.hierarchy.live.make(self.path)
             self._stand_for(making)
             return NewArrayStage(self._context, making, self.ident, self.container, room, open_array, self._stored)
@@ -115,7 +123,7 @@ class WholeArrayContent(Content):
             self._unsynced.pop(key, None)
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        open_array = await self._context.hierarchy.array(self.path)
+        open_array = await self._array_at_path()
         if open_array is not None:
             size = layout_of(self.container, open_array.array.metadata).size
             self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=await self.changed_ns())
