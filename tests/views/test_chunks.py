@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trio
+import trio.testing
 from trio.testing import trio_test
 
 from tests.support.arrays import Example
 from tests.support.comparing import in_memory
 from tests.support.small_stores import array_document
-from tests.support.stores import contents, fill
+from tests.support.stores import HangingStore, contents, fill
 from tests.support.trees import listing, names, read, tree_over, walk, write
 from zarrfs.errors import ChunkSizeMismatch, FileTooLarge, NameInvalid, NoSuchEntry, StoreReadOnly
+from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import Directory, OpenFlags
+from zarrfs.vfs.node import Directory, File, OpenFlags
 
 GROUP = b'{"zarr_format":2}'
 NEW = OpenFlags(read=False, write=True, truncate=True)
@@ -244,3 +247,26 @@ async def test_a_read_only_mount_creates_and_erases_nothing() -> None:
             with pytest.raises(StoreReadOnly):
                 await attempt
     assert await contents(store) == before
+
+
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@trio_test
+async def test_a_chunk_inside_both_shapes_that_is_closed_during_a_resize_is_stored(view: str) -> None:
+    store = HangingStore(MemoryStore())
+    await fill(store, {".zgroup": b'{"zarr_format":2}', "a/.zarray": array_document((4,), (2,)), "a/0": bytes(8)})
+    async with tree_over(store) as tree, trio.open_nursery() as nursery:
+        file = await walk(tree, "chunks/a/0" if view == "chunks" else "zarr3/a/c/0")
+        assert isinstance(file, File)
+        handle = await file.open(OpenFlags(write=True, truncate=True))
+        await handle.write(0, b"changed.")
+        document = json.dumps(json.loads(await read(tree, "chunks/a/.zarray")) | {"shape": [6]}).encode()
+        store.hang("a/.zarray", "set")
+        nursery.start_soon(write, tree, "chunks/a/.zarray", document)
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.hanging == [("set", "a/.zarray")]
+        nursery.start_soon(handle.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        store.answer()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await store.get(Key("a/0")) == b"changed."
+        await handle.release()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
 
+from zarrfs.arrays.array import Array
 from zarrfs.arrays.filling import part
 from zarrfs.arrays.merging import ElementMerge, Mask, store_merged
 from zarrfs.buffers import Buffer, NDArray
@@ -17,6 +19,7 @@ from zarrfs.errors import (
     ContentInvalid,
     FileTooLarge,
     GenerationMismatch,
+    LayoutChanged,
     StaleEntry,
     StoreUnsupported,
 )
@@ -70,7 +73,7 @@ class ChunkFile(NodeContent):
         self.ident = self._view_format.ident(path, self._view_format.keys(self._open_array.array.node).encode(self._coords))
 
     async def erase(self) -> None:
-        await (await self._current()).array.chunks.update({self._coords: None})
+        await self._in_layout(lambda array: array.chunks.update({self._coords: None}))
 
     async def sync(self) -> None:
         chunks = self._open_array.array.chunks
@@ -97,6 +100,18 @@ class ChunkFile(NodeContent):
         if self._open_array.array.metadata.shards:
             return await self.stage(room, empty=False)
         return await self.stage_of(room, seen, new_nbytes)
+
+    async def _in_layout(self, store: Callable[[Array], Awaitable[None]]) -> None:
+        """Run ``store`` on the array as it is now; again if it is resized meanwhile, unless this chunk has changed with it."""
+        array = (await self._current()).array
+        while True:
+            try:
+                await store(array)
+                return
+            except LayoutChanged:
+                before, array = array, (await self._current()).array
+                if array is before:
+                    raise
 
     @property
     @abc.abstractmethod
@@ -213,28 +228,34 @@ class DecodedChunk(ChunkFile):
         super().check_write(offset, size)
 
     async def publish(self, data: Buffer) -> None:
-        open_array = await self._current()
-        if self._is_variable:
-            try:
-                await open_array.array.write_chunk(self._coords, data)
-            except (ChunkDecodeError, ChunkEncodeError) as error:
-                raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
-            return
-        self._check_size(data)
-        await open_array.array.write_chunk(self._coords, data)
+        async def store(array: Array) -> None:
+            if not self._is_variable:
+                self._check_size(data)
+            await array.write_chunk(self._coords, data)
+
+        try:
+            await self._in_layout(store)
+        except (ChunkDecodeError, ChunkEncodeError) as error:
+            if not self._is_variable:
+                raise
+            raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
 
     async def _publish_elements(self, data: Buffer, changed: Mask | None = None) -> None:
         """Run `publish`; with ``changed`` store only those elements, of all of the chunk in C order."""
         if changed is None:
             await self.publish(data)
             return
-        array = (await self._current()).array
-        self._check_size(data)
-        metadata = array.metadata
-        shape = metadata.chunk_grid.chunk_shape(self._coords)
-        elements: NDArray = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
-        inside = part(changed.reshape(shape), array.inside(self._coords))
-        await store_merged(array, self._coords, ElementMerge(array, self._coords, elements, lambda: inside, sparse=False))
+        mask = changed
+
+        async def store(array: Array) -> None:
+            self._check_size(data)
+            metadata = array.metadata
+            shape = metadata.chunk_grid.chunk_shape(self._coords)
+            elements: NDArray = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
+            inside = part(mask.reshape(shape), array.inside(self._coords))
+            await store_merged(array, self._coords, ElementMerge(array, self._coords, elements, lambda: inside, sparse=False))
+
+        await self._in_layout(store)
 
     def _check_size(self, data: Buffer) -> None:
         if len(data) != self._nbytes:
@@ -296,9 +317,8 @@ class EncodedChunk(ChunkFile):
             raise FileTooLarge(f"{self.ident}: exceeds the maximum of {limit} bytes of a chunk of this array", key=self.ident)
 
     async def publish(self, data: Buffer) -> None:
-        open_array = await self._current()
         try:
-            await open_array.array.write_encoded(self._coords, data)
+            await self._in_layout(lambda array: array.write_encoded(self._coords, data))
         except ChunkDecodeError as error:
             raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
 
