@@ -196,6 +196,25 @@ def test_another_file_of_that_name_is_another_inode(when: str) -> None:
     trio.run(main)
 
 
+def test_a_file_that_is_replaced_between_two_opens_is_another_inode_each_time() -> None:
+    """If an earlier open(2) counted as the first try of this one, the new file would have the size of the previous, and no mappings."""
+
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        numbers = [known.ino]
+        for _ in range(3):
+            known.file.now = object()
+            with pytest.raises(pyfuse3.FUSEError) as refused:
+                await known.open(numbers[-1])
+            assert refused.value.errno == errno.ESTALE
+            numbers.append(await known.look_up())
+            assert not (await known.open(numbers[-1])).direct_io
+        assert len(set(numbers)) == 4
+
+    trio.run(main)
+
+
 def test_two_opens_at_once_of_a_name_whose_file_changes_do_not_share_an_inode() -> None:
     async def main() -> None:
         known = Opened()

@@ -239,6 +239,7 @@ class Operations(pyfuse3.Operations):
             if not self.session.stale_twice(ctx.pid, entry):
                 raise
             return await self._open_new(entry, how, ctx.pid)
+        self.session.not_stale(ctx.pid)
         if entry.doubtful:
             await self.session.forget_attributes(entry)
         return open_file

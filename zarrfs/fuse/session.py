@@ -336,6 +336,11 @@ class Session:
             del self._stale[next(iter(self._stale))]
         return False
 
+    def not_stale(self, opener: int) -> None:
+        """Record that an open by a thread succeeded: an earlier ESTALE concerned another call of open(2), or was repeated."""
+        if self._stale:
+            self._stale.pop(opener, None)
+
     def report(self, where: str, error: BaseException) -> None:
         """Record an error that a user may want to look up later; ``where`` is the handler's name."""
         if self._on_error is not None:
