@@ -84,7 +84,8 @@ class Name(File):
     """``now``: the value under the name. ``found``: a new value that the next open finds; that open then fails.
 
     ``known``: an event that attributes of handles opened from now on wait for. ``replaced_while_opened``: a new value that the next open
-    gets. ``grows``: an event that changes through handles opened from now on wait for.
+    gets. ``grows``: an event that changes through handles opened from now on wait for. ``moved``: an event that a rename over the name
+    waits for.
     """
 
     ident = "npy/a.npy"
@@ -98,6 +99,7 @@ class Name(File):
         self.is_whole_array = False
         self.nbytes = 1
         self.grows: trio.Event | None = None
+        self.moved: trio.Event | None = None
 
     @property
     def of(self) -> object:
@@ -109,6 +111,12 @@ class Name(File):
 
     async def attributes(self) -> Attributes:
         return Attributes(False, self.nbytes, self.mtime_ns)
+
+    async def settled(self) -> bool:
+        moved, self.moved = self.moved, None
+        if moved is not None:
+            await moved.wait()
+        return moved is not None
 
     async def open(self, flags: OpenFlags) -> Handle:
         if self.found is not None:
@@ -291,6 +299,34 @@ def test_a_read_during_a_write_of_its_bytes_returns_those_of_after() -> None:
             await trio.testing.wait_all_tasks_blocked()
             known.file.grows.set()
         assert got == [bytes(2)]
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("flags", [os.O_WRONLY | os.O_TRUNC, os.O_RDWR])
+def test_a_name_that_becomes_another_file_s_while_it_is_opened_is_looked_up_again(flags: int) -> None:
+    """Emptied at open, too: the new file would have two inodes, and programs that append to it would write at the same offset."""
+
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        await known.close_all()
+        known.file.moved = moved = trio.Event()
+        refused: list[int] = []
+
+        async def open_it() -> None:
+            with pytest.raises(pyfuse3.FUSEError) as error:
+                await known.open(known.ino, flags)
+            refused.append(error.value.errno)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(open_it)
+            await trio.testing.wait_all_tasks_blocked()
+            known.file.now = object()
+            known.session.vanished(known.session.inodes.root, "a.npy")
+            moved.set()
+        assert refused == [errno.ESTALE]
+        assert not known.session.files
 
     trio.run(main)
 

@@ -1,7 +1,11 @@
-"""A file that is opened while another one is being renamed over it: the one or the other, never the value of one as that of the other."""
+"""A file that is opened while another one is being renamed over it: the one or the other, never the value of one as that of the other.
+
+While it is removed: none.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from trio.testing import trio_test, wait_all_tasks_blocked
 
 from tests.support.trees import READ_ONLY, tree_over, walk
 from zarrfs.buffers import Buffer
+from zarrfs.errors import NoSuchEntry
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
@@ -23,7 +28,9 @@ TEMPORARY = "f.0123456789abcdef0123456789abcdef.partial"
 
 
 class SlowToReturn(ForwardingStore):
-    """While ``slow``, changes have taken effect, but wait for ``returns``. Reads wait for ``read_only_after``."""
+    """While ``slow``, changes have taken effect, but wait for ``returns``; an erase waits before that.
+
+    Reads wait for ``read_only_after``."""
 
     slow = False
     read_only_after: trio.Event | None = None
@@ -52,6 +59,12 @@ class SlowToReturn(ForwardingStore):
         result = await super().set(key, value, expect=expect)
         await self._wait()
         return result
+
+    async def erase(self, key: Key) -> None:
+        if self.slow:
+            self.changed.set()
+            await self.returns.wait()
+        await super().erase(key)
 
     async def _wait(self) -> None:
         if self.slow:
@@ -130,4 +143,31 @@ async def test_an_open_that_reads_after_the_rename_began_is_repeated() -> None:
         assert await content(opened[0]) == NEW and opened[0].of is file.of
         await opened[0].release()
         assert not tree.staging.open_handles
+    await store.aclose()
+
+
+@trio_test
+async def test_a_file_that_is_opened_while_it_is_removed_does_not_come_back() -> None:
+    store = SlowToReturn(MemoryStore())
+    await store.set(Key("f"), OLD)
+    async with tree_over(store, watch="off") as tree:
+        folder = await walk(tree, "raw")
+        assert isinstance(folder, Directory)
+        file = await folder.lookup("f")
+        assert isinstance(file, StagedFile)
+
+        async def change_it() -> None:
+            with contextlib.suppress(NoSuchEntry):
+                handle = await file.open(OpenFlags(read=False, write=True))
+                await handle.write(0, NEW)
+                await handle.release()
+
+        store.slow = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(folder.unlink, "f")
+            await store.changed.wait()
+            nursery.start_soon(change_it)
+            await wait_all_tasks_blocked()
+            store.returns.set()
+        assert await store.get(Key("f")) is None
     await store.aclose()

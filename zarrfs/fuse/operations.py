@@ -245,12 +245,7 @@ class Operations(pyfuse3.Operations):
         return open_file
 
     async def _open(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
-        if entry.nameless:
-            raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
-        try:
-            file = await self.session.file(entry)
-        except NoSuchEntry as error:
-            raise StaleEntry(f"{entry.path!r}: is gone", key=entry.path) from error
+        file = await self.session.file_to_open(entry)
         self._part_from_another(entry, file.of)
         try:
             handle = await file.open(how)

@@ -151,6 +151,20 @@ class Session:
             raise IsADirectory(f"{inode.path!r}: is a folder", key=inode.path)
         return node
 
+    async def file_to_open(self, inode: Inode) -> File:
+        """Return `file`, whose name is not changing at that moment. Raises `StaleEntry` if it is another's, or none.
+
+        An open of the file then acquires it before anything else happens: it does not give an inode the file that took its name.
+        """
+        while not inode.nameless:
+            try:
+                file = await self.file(inode)
+            except NoSuchEntry as error:
+                raise StaleEntry(f"{inode.path!r}: is gone", key=inode.path) from error
+            if not await file.settled() and not inode.nameless:
+                return file
+        raise StaleEntry(f"{inode.path!r}: was replaced", key=inode.path)
+
     async def attributes(self, inode: Inode) -> Attributes:
         """Return the attributes of ``inode``, as through an open handle if there is one."""
         while True:

@@ -69,13 +69,17 @@ class StagedFile(File):
         """Return the attributes of the value as those of this file."""
         return attributes if self.writable else replace(attributes, writable=False)
 
+    async def settled(self) -> bool:
+        return await self.area.moved(self.ident)
+
     async def open(self, flags: OpenFlags) -> Handle:
         if flags.write and not self.writable:
             raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
         while True:
-            await self.area.moved(self.ident)
+            await self.settled()
             handle = await self._opened(flags)
-            if not self.area.is_moving(self.ident):
+            # A file that was emptied has no value of before, and loses its name like any open one.
+            if (flags.write and flags.truncate) or not self.area.is_moving(self.ident):
                 return handle
             # A rename has begun meanwhile: the value may be that of the other file.
             await handle.release()

@@ -154,6 +154,10 @@ class File(VfsNode):
         """Approximate bytes of memory held for this object, if that may be much."""
         return 0
 
+    async def settled(self) -> bool:
+        """Wait while its name is becoming that of another file, or of none. Return False, without a checkpoint, if it is not."""
+        return False
+
     @abc.abstractmethod
     async def open(self, flags: OpenFlags) -> Handle:
         """Open the file. Raises at once if a publish would be refused later: `NotPermitted`, `StoreReadOnly`, `StaleEntry`."""

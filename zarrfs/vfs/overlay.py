@@ -234,8 +234,9 @@ class OverlayDirectory(Directory):
             if isinstance(node, TemporaryFile):
                 await self._layers.temporaries.unlink(node)
             elif isinstance(node, StagedFile):
-                async with self._layers.staging.unnaming(node.ident):
-                    await self.erase_file(node)
+                with self._layers.staging.moving(node.ident):
+                    async with self._layers.staging.unnaming(node.ident):
+                        await self.erase_file(node)
                 self._layers.times.forget(node.ident)
             else:
                 await super().unlink(name)

@@ -200,9 +200,10 @@ class StagingArea:
 
     @contextmanager
     def moving(self, *idents: str) -> Iterator[None]:
-        """Have opens of these names wait while, in the body, they become those of other files.
+        """Have opens of these names wait while, in the body, they become those of other files, or of none.
 
-        An open between the change of the store and that of the names here would get the value of one file as that of another.
+        An open between the change of the store and that of the names here would get the value of one file as that of another, or bring
+        a removed file back with its first change.
         """
         moved = trio.Event()
         for ident in idents:
@@ -217,13 +218,16 @@ class StagingArea:
             moved.set()
 
     def is_moving(self, ident: str) -> bool:
-        """Return True while a name is becoming that of another file."""
+        """Return True while a name is becoming that of another file, or of none."""
         return ident in self._moving
 
-    async def moved(self, ident: str) -> None:
-        """Wait while a name is becoming that of another file."""
+    async def moved(self, ident: str) -> bool:
+        """Wait while a name is becoming that of another file, or of none. Return False, without a checkpoint, if it is not."""
+        waited = False
         while (underway := self._moving.get(ident)) is not None:
             await underway[0].wait()
+            waited = True
+        return waited
 
     @asynccontextmanager
     async def renaming(self, ident: str, content: Content) -> AsyncIterator[None]:
