@@ -303,34 +303,6 @@ def test_a_read_during_a_write_of_its_bytes_returns_those_of_after() -> None:
     trio.run(main)
 
 
-@pytest.mark.parametrize("flags", [os.O_WRONLY | os.O_TRUNC, os.O_RDWR])
-def test_a_name_that_becomes_another_file_s_while_it_is_opened_is_looked_up_again(flags: int) -> None:
-    """Emptied at open, too: the new file would have two inodes, and programs that append to it would write at the same offset."""
-
-    async def main() -> None:
-        known = Opened()
-        await known.begin()
-        await known.close_all()
-        known.file.moved = moved = trio.Event()
-        refused: list[int] = []
-
-        async def open_it() -> None:
-            with pytest.raises(pyfuse3.FUSEError) as error:
-                await known.open(known.ino, flags)
-            refused.append(error.value.errno)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(open_it)
-            await trio.testing.wait_all_tasks_blocked()
-            known.file.now = object()
-            known.session.vanished(known.session.inodes.root, "a.npy")
-            moved.set()
-        assert refused == [errno.ESTALE]
-        assert not known.session.files
-
-    trio.run(main)
-
-
 def test_a_file_that_is_emptied_at_open_shares_no_pages_with_another() -> None:
     async def main() -> None:
         known = Opened()

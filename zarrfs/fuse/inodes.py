@@ -266,6 +266,11 @@ class InodeTable:
         self._inodes[ino] = parent.ino.to_bytes(_INO_NBYTES, "little") + stamp.to_bytes(_STAMP_NBYTES, "little") + os.fsencode(name)
         return ino
 
+    def is_settled(self, ino: int) -> bool:
+        """Return False if the attributes last recorded for an inode may have changed since they were requested (`Inode.settled`)."""
+        entry = self._inodes.get(ino)
+        return not isinstance(entry, Inode) or bool(entry.stamp)
+
     def attach(self, inode: Inode, node: VfsNode) -> None:
         """Set the node of ``inode``.
 

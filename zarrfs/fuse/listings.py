@@ -56,7 +56,8 @@ class Listings:
             stamp = stamp_of(attributes) if size != SIZE_UNKNOWN else UNKNOWN_FILE
             ino = self._session.inodes.listed(listing.inode, name, stamp=stamp, since_ns=listing.since_ns)
             position += 1
-            shown = self._attributor.entry(ino, attributes, listing.epoch)
+            settled = not self._session.files or self._session.inodes.is_settled(ino)
+            shown = self._attributor.entry(ino, attributes, listing.epoch, settled=settled)
             if size == SIZE_UNKNOWN:
                 # The file is generated when its size is requested.
                 shown.attr_timeout = 0

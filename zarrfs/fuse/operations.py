@@ -56,7 +56,8 @@ class Operations(pyfuse3.Operations):
         parent, text = self.inodes[parent_inode], text_of(name)
         epoch, since_ns = self.session.kernel_cache.epoch, time.monotonic_ns()
         node, attributes = await self.session.lookup(parent, text)
-        return self._attributor.entry(self.session.refer(parent, text, node, attributes, since_ns).ino, attributes, epoch)
+        entry = self.session.refer(parent, text, node, attributes, since_ns)
+        return self._attributor.entry(entry.ino, attributes, epoch, settled=bool(entry.stamp))
 
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
         # Not guarded: FORGET has no answer, so not even a FUSEError may be raised. `InodeTable.forget` raises nothing. One request may
@@ -72,7 +73,7 @@ class Operations(pyfuse3.Operations):
         attributes = await self.session.attributes(entry)
         entry.replied(entry.settled(stamp_of(attributes), since_ns))
         entry.size = attributes.size
-        return self._attributor.entry(entry.ino, attributes, epoch)
+        return self._attributor.entry(entry.ino, attributes, epoch, settled=bool(entry.stamp))
 
     @guarded
     async def setattr(
@@ -101,10 +102,11 @@ class Operations(pyfuse3.Operations):
             open_file = open_file or self.session.open_file(entry)
             await (open_file.handle if open_file is not None else await self.session.node(entry)).set_mtime(attr.st_mtime_ns)
         # Owner and mode belong to the mount, not to a value: cp -a, rsync and tar set them, and must not fail.
+        since_ns = time.monotonic_ns()
         attributes = await open_file.handle.attributes() if open_file is not None else await self.session.attributes(entry)
-        entry.stamp, entry.expired = stamp_of(attributes), False
+        entry.stamp, entry.expired = entry.settled(stamp_of(attributes), since_ns), False
         entry.size = attributes.size
-        return self._attributor.entry(entry.ino, attributes)
+        return self._attributor.entry(entry.ino, attributes, settled=bool(entry.stamp))
 
     @guarded
     async def mkdir(
