@@ -98,7 +98,7 @@ MUTANTS = [
     ),
     Mutant(
         "fill: a chunk of an array without a fill value is taken for one that need not be stored",
-        "arrays/array.py",
+        "arrays/filling.py",
         "    if metadata.fill_value is None:\n        return False\n",
         "    if metadata.fill_value is None:\n        return True\n",
         "tests/arrays tests/views",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import MUTANTS, Mutant
 from zarrfs import registry
 from zarrfs.codecs.base import Codec
 
@@ -372,3 +373,11 @@ def test_the_test_sees_imports_wherever_they_are(tmp_path: Path) -> None:
         "def f():\n    import zarrfs.views.raw.view\n    from zarrfs.vfs.staging import StagedFile\n"
     )
     assert inner(Module("model.x", path)) == {"fuse.operations", "views.raw.view", "vfs.staging"}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.partition(":")[0])
+def test_each_fault_of_the_mutants_can_be_inserted(mutant: Mutant) -> None:
+    """`tests.mutants` takes hours and runs rarely: what it replaces may move meanwhile."""
+    if not (ROOT.parent / ".git").exists():
+        pytest.skip("a copy of the checkout, which may have one of them")
+    assert (ROOT / mutant.path).read_text().count(mutant.right) == 1
