@@ -8,10 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import trio_test
 
 from zarrfs.fuse import notice_queue
+from zarrfs.fuse.inodes import Inode
 from zarrfs.fuse.notifier import Notifier
+from zarrfs.fuse.past_the_end import PastTheEnd
+from zarrfs.fuse.unheard import Unheard
 
 
 class Kernel:
@@ -137,6 +141,31 @@ def test_so_many_threads_and_not_more(kernel: Kernel) -> None:
         assert notifier.has_stopped(60)
 
     main()
+
+
+def test_zeros_for_a_gap_are_not_sent_after_its_write_was_answered(kernel: Kernel) -> None:
+    """Bytes may have been written into the gap since then: the kernel's page would lose them, and a mapping would store that."""
+    kernel.lock(7)
+
+    @trio_test
+    async def main() -> None:
+        notifier = Notifier(kernel)
+        notifier.start()
+        past_the_end = PastTheEnd(notifier, Unheard(None, None))
+        notifier.store(7, 0, b"\0")
+        with trio.fail_after(60):
+            while not kernel.asked:
+                await trio.lowlevel.checkpoint()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(past_the_end.grown, Inode(7, None, "f"), 5000, 9000)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        kernel.unlock(7)
+        await notifier.stored()
+        notifier.stop()
+
+    main()
+    assert kernel.told == [(7, 0, b"\0")]
 
 
 def test_without_another_thread_all_wait_for_the_one(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -332,6 +332,9 @@ class RecordingNotifier:
     def store(self, ino: int, offset: int, data: bytes) -> None:
         """Nothing is cached."""
 
+    def withdraw(self, ino: int, offset: int, data: bytes) -> None:
+        """Nothing is cached."""
+
     def is_only_of(self, inodes: Container[int]) -> bool:
         return False
 

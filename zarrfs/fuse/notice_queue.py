@@ -145,6 +145,13 @@ class NoticeQueue:
         self._put(notice)
         self._pass_by()
 
+    def withdraw(self, notice: Notice) -> None:
+        """Remove ``notice`` from the queue, unless it is sent already, or being sent."""
+        with self._changed:
+            self._queued.pop(notice, None)
+            for each in self._passed_by.values():
+                each.later.pop(notice, None)
+
     async def drained(self) -> None:
         """Wait until all notices queued so far were sent, except those blocked for longer than `PATIENCE`.
 

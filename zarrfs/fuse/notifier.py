@@ -138,6 +138,10 @@ class Notifier:
         """Put ``data`` into the kernel's pages of an inode. A queued one is not replaced by a later one."""
         self._given.put(_Store(ino, offset, data))
 
+    def withdraw(self, ino: int, offset: int, data: bytes) -> None:
+        """Remove what `store` has queued, unless the kernel has it, or is taking it."""
+        self._given.withdraw(_Store(ino, offset, data))
+
     def is_only_of(self, inodes: Container[int]) -> bool:
         """Return True if the kernel has taken all invalidations so far but those of these inodes."""
         return self._forgotten.is_only_of(inodes)

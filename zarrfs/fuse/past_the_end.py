@@ -31,8 +31,13 @@ class PastTheEnd:
     async def grown(self, inode: Inode, size: int, gap_end: int) -> None:
         """Zero the gap of a file of ``size`` bytes that has grown by truncate(2); nothing was written up to ``gap_end``."""
         if size % _PAGE and gap_end > size:
-            self._notifier.store(inode.ino, size, bytes(min(gap_end, size + _PAGE - size % _PAGE) - size))
-            await self._notifier.stored()
+            zeros = bytes(min(gap_end, size + _PAGE - size % _PAGE) - size)
+            self._notifier.store(inode.ino, size, zeros)
+            try:
+                await self._notifier.stored()
+            finally:
+                # Behind a blocked notice they would come later, over bytes that were written into the gap after the answer.
+                self._notifier.withdraw(inode.ino, size, zeros)
 
     async def written(self, inode: Inode, size: int, offset: int, open_files: Iterable[OpenFile]) -> None:
         """Zero the gap of a file that has grown by a write at ``offset``; ``open_files``: all open files."""
