@@ -112,7 +112,7 @@ class Name(File):
     async def attributes(self) -> Attributes:
         return Attributes(False, self.nbytes, self.mtime_ns)
 
-    async def settled(self) -> bool:
+    async def until_moved(self) -> bool:
         moved, self.moved = self.moved, None
         if moved is not None:
             await moved.wait()

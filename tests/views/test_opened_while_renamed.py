@@ -14,6 +14,7 @@ from trio.testing import trio_test, wait_all_tasks_blocked
 
 from tests.support.trees import READ_ONLY, tree_over, walk
 from zarrfs.buffers import Buffer
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.folder.store import FolderStore
@@ -76,6 +77,14 @@ async def content(handle: Handle) -> bytes:
     return bytes(await handle.read(0, 1000))
 
 
+async def found(tree: MountTree) -> tuple[Directory, StagedFile]:
+    """Return ``raw/``, and the file ``f`` in it."""
+    folder = await walk(tree, "raw")
+    file = await walk(tree, "raw/f")
+    assert isinstance(folder, Directory) and isinstance(file, StagedFile)
+    return folder, file
+
+
 @pytest.mark.parametrize("source", ["g", TEMPORARY])
 @pytest.mark.parametrize("has_reader", [True, False])
 @pytest.mark.parametrize("kind", ["memory", "folder"])
@@ -90,8 +99,7 @@ async def test_an_open_waits_for_the_rename(kind: str, has_reader: bool, source:
             await handle.write(0, value)
             await handle.flush()
             await handle.release()
-        file = await folder.lookup("f")
-        assert isinstance(file, StagedFile)
+        folder, file = await found(tree)
         reader = await file.open(READ_ONLY) if has_reader else None
         opened: list[Handle] = []
 
@@ -120,10 +128,7 @@ async def test_an_open_that_reads_after_the_rename_began_is_repeated() -> None:
     await store.set(Key("f"), OLD)
     await store.set(Key("g"), NEW)
     async with tree_over(store, watch="off") as tree:
-        folder = await walk(tree, "raw")
-        assert isinstance(folder, Directory)
-        file = await folder.lookup("f")
-        assert isinstance(file, StagedFile)
+        folder, file = await found(tree)
         opened: list[Handle] = []
 
         async def open_it() -> None:
@@ -151,10 +156,7 @@ async def test_a_file_that_is_opened_while_it_is_removed_does_not_come_back() ->
     store = SlowToReturn(MemoryStore())
     await store.set(Key("f"), OLD)
     async with tree_over(store, watch="off") as tree:
-        folder = await walk(tree, "raw")
-        assert isinstance(folder, Directory)
-        file = await folder.lookup("f")
-        assert isinstance(file, StagedFile)
+        folder, file = await found(tree)
 
         async def change_it() -> None:
             with contextlib.suppress(NoSuchEntry):

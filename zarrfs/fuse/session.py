@@ -161,7 +161,7 @@ class Session:
                 file = await self.file(inode)
             except NoSuchEntry as error:
                 raise StaleEntry(f"{inode.path!r}: is gone", key=inode.path) from error
-            if not await file.settled() and not inode.nameless:
+            if not await file.until_moved() and not inode.nameless:
                 return file
         raise StaleEntry(f"{inode.path!r}: was replaced", key=inode.path)
 

@@ -179,7 +179,7 @@ class Roots:
         keys = tuple(dict.fromkeys(key for each in dialects for key in each.root_keys(path.prefix)))
         read: dict[Key, Document | StoreAccessDenied | None] = {}
         with suppress(LargeDocument):
-            # Some have one key.
+            # Several dialects have the same key: each document is requested once.
             documents = await self._stored.get_small(keys)
             read = {key: documents.get(key) for key in keys}
         return [each.name for each in dialects if (await self._open(each, path.prefix, read))[0]]

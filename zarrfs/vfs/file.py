@@ -69,14 +69,14 @@ class StagedFile(File):
         """Return the attributes of the value as those of this file."""
         return attributes if self.writable else replace(attributes, writable=False)
 
-    async def settled(self) -> bool:
-        return await self.area.moved(self.ident)
+    async def until_moved(self) -> bool:
+        return await self.area.until_moved(self.ident)
 
     async def open(self, flags: OpenFlags) -> Handle:
         if flags.write and not self.writable:
             raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
         while True:
-            await self.settled()
+            await self.until_moved()
             handle = await self._opened(flags)
             # A file that was emptied has no value of before, and loses its name like any open one.
             if (flags.write and flags.truncate) or not self.area.is_moving(self.ident):

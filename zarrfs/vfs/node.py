@@ -154,7 +154,7 @@ class File(VfsNode):
         """Approximate bytes of memory held for this object, if that may be much."""
         return 0
 
-    async def settled(self) -> bool:
+    async def until_moved(self) -> bool:
         """Wait while its name is becoming that of another file, or of none. Return False, without a checkpoint, if it is not."""
         return False
 

@@ -221,7 +221,7 @@ class StagingArea:
         """Return True while a name is becoming that of another file, or of none."""
         return ident in self._moving
 
-    async def moved(self, ident: str) -> bool:
+    async def until_moved(self, ident: str) -> bool:
         """Wait while a name is becoming that of another file, or of none. Return False, without a checkpoint, if it is not."""
         waited = False
         while (underway := self._moving.get(ident)) is not None:
