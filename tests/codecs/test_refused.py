@@ -6,6 +6,7 @@ import gzip
 import sys
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numcodecs
@@ -72,6 +73,19 @@ def test_a_codec_without_its_library_is_refused_where_it_is_named_first(
     # Names and forms in documents need no library.
     assert lookup.from_numcodecs({"id": "zstd"}) == CodecSpec("zstd", {"level": 0, "checksum": False})
     assert bytes(codec(CodecSpec("gzip", {"level": 1})).encode(b"abc"))
+
+
+def test_a_library_that_fails_at_its_import_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expect_logs: Callable[[str], None]
+) -> None:
+    """As numcodecs does beside a zfpy that was built for another NumPy."""
+    expect_logs("library zstandard unusable")
+    (tmp_path / "zstandard.py").write_text("raise ValueError('numpy.dtype size changed')")
+    monkeypatch.setattr(lookup, "_unusable", set())
+    monkeypatch.delitem(sys.modules, "zstandard", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MetadataUnsupported, match="library zstandard unusable: ValueError: numpy"):
+        CodecChain.build([CodecSpec("zstd")], OBJECT)
 
 
 def test_a_library_that_can_be_imported_later_is_used_then(
