@@ -224,6 +224,9 @@ def info(
     quirks (deviations of its producer from the specification). These are shown in full for NODE, and for a store of one node. --json
     gives everything of all nodes, with null for what is unknown.
     """
+    from zarrfs.daemon import garbage
+
+    garbage.collect_nothing()
     import json
 
     from rich.console import Console
@@ -251,6 +254,7 @@ def info(
         with progress.Bar(console if console.is_terminal else None) as bar:
             await describe_each(config, node or "/", tree.add, indexes=node is not None, on_progress=bar.show)
 
+    garbage.collect_in_portions()
     interrupts.run(in_json if as_json else as_tree)
     return 0
 
@@ -270,6 +274,9 @@ def check(
     """
     # Unsupported chunks count as not checked: `zarrfs check a && rm -r b` relies on the whole of a, and programs that test archives
     # (unzip -t, 7z t) fail for unknown methods. The two kinds are listed apart.
+    from zarrfs.daemon import garbage
+
+    garbage.collect_nothing()
     import json
 
     from rich.console import Console
@@ -286,6 +293,7 @@ def check(
         with check_text.Bar() as bar:
             return await checking.check(config, node, bar.update, repairs=repair)
 
+    garbage.collect_in_portions()
     report = interrupts.run(checked)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
