@@ -55,6 +55,26 @@ def rclone_mounted(folder: Path, *options: str) -> Iterator[Path]:
         mountpoint.rmdir()
 
 
+def bare(*options: str) -> Callable[[Path], contextlib.AbstractContextManager[Path]]:
+    """Return a mount of a folder by `bare.py`."""
+
+    @contextlib.contextmanager
+    def mount(store: Path) -> Iterator[Path]:
+        mountpoint = Path(tempfile.mkdtemp(prefix="bare-bench-"))
+        before = mountpoint.stat().st_dev
+        process = subprocess.Popen([sys.executable, Path(__file__).with_name("bare.py"), store, mountpoint, *options])
+        try:
+            while mountpoint.stat().st_dev == before and process.poll() is None:
+                time.sleep(0.01)
+            yield mountpoint
+        finally:
+            subprocess.run(["fusermount3", "-u", mountpoint], check=False)
+            process.wait()
+            mountpoint.rmdir()
+
+    return mount
+
+
 @contextlib.contextmanager
 def scratch(directory: str | None) -> Iterator[Path]:
     """Yield a new folder in ``directory`` (None: the temporary folder), which is removed afterwards."""
@@ -65,7 +85,7 @@ def scratch(directory: str | None) -> Iterator[Path]:
 def arguments(about: str | None) -> argparse.Namespace:
     """Return the arguments of a benchmark: ``repetitions``, ``edge``, ``keys`` and ``directory``."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=5, help="runs of each measurement; the median is printed")
+    parser.add_argument("--repetitions", type=int, default=15, help="rounds of measurements")
     parser.add_argument("--edge", type=int, default=8192, help="edge of the square float32 array (elements)")
     parser.add_argument("--keys", type=int, default=10_000, help="number of keys of 4 KiB")
     parser.add_argument("--directory", default=None, help="folder for the stores; default: the temporary folder")

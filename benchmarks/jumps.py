@@ -1,9 +1,9 @@
 """Jump benchmark: parts of an ``.npy`` through a mapping and by pread(2), and chunks that are not stored, against zarr-python.
 
-    python benchmarks/jumps.py [--repetitions 5] [--edge 8192]
+    python benchmarks/jumps.py [--repetitions 15] [--edge 8192]
 
-Repetitions are interleaved. Each uses a fresh mount, and each reader runs in a process of its own, after `touch_memory`. The store's
-files are in the page cache for all readers. Prints medians and minima, ratios to zarr-python, and the chunks that the mount decoded.
+Programs are measured in turn (`rounds`). Each uses a fresh mount, and each reader runs in a process of its own, after `touch_memory`. The
+store's files are in the page cache for all readers. Prints also the chunks that the mount decoded, and its READs.
 (Not named ``random.py``: the folder of a script precedes the standard library, whose module `random` others import.)
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 from common import arguments, median, mounted, scratch, seconds, shell, table, touch_memory
+from rounds import Rounds, in_rounds
 
 # Bodies of programs with `array` (a mapped .npy, or a zarr.Array), `fd` (of the .npy) and `places`, 200 pairs (row, column).
 _RUNS = "for row, column in places: numpy.array(array[row, column : column + 256])"
@@ -69,75 +70,70 @@ LIMIT = {
 
 def main() -> None:
     asked = arguments(__doc__)
-    with scratch(asked.directory) as folder:
-        jumps(folder, asked.edge, asked.repetitions)
-        absent(folder, asked.edge, asked.repetitions)
+    with scratch(asked.directory) as folder, in_rounds() as rounds:
+        jumps(rounds, folder, asked.edge, asked.repetitions)
+        absent(rounds, folder, asked.edge, asked.repetitions)
 
 
-def jumps(folder: Path, edge: int, repetitions: int) -> None:
+def jumps(rounds: Rounds, folder: Path, edge: int, repetitions: int) -> None:
     """Measure parts of an array of zstd chunks of 1 MiB."""
     values = np.random.default_rng(0).normal(size=(edge, edge)).astype("f4").cumsum(axis=1).round(2)
     path = folder / "a.zarr"
     made = zarr.create_array(path, shape=values.shape, chunks=(512, 512), dtype="f4", compressors=zarr.codecs.ZstdCodec(level=3))
     made[:] = values
-    times: dict[tuple[str, str], list[float]] = {}
-    decoded: dict[str, list[int]] = {}
-    requests: dict[str, list[int]] = {}
-    for _ in range(repetitions):
+    counts: dict[tuple[str, str], list[int]] = {}
+    for _ in rounds.each(repetitions):
         for job, (ours, theirs) in JOBS.items():
+            program, file = _PROGRAM.format(mapped=True, body=ours), "npy/a.npy"
             with mounted(path, "--read-only") as mountpoint:
-                for which in ("first", "again"):
-                    before = stats(mountpoint)
-                    times.setdefault((job, which), []).append(
-                        timed(_PROGRAM.format(mapped=True, body=ours), mountpoint / "npy/a.npy")
-                    )
-                    if which == "first":
-                        after = stats(mountpoint)
-                        decoded.setdefault(job, []).append(after["chunks_decoded"] - before["chunks_decoded"])
-                        requests.setdefault(job, []).append(after["read_requests"] - before["read_requests"])
-            times.setdefault((job, "zarr"), []).append(timed(_PROGRAM.format(mapped=False, body=theirs), path))
-    rows = []
-    for job in JOBS:
-        first, again, peer = (times[job, which] for which in ("first", "again", "zarr"))
-        rows.append(
+                before = stats(mountpoint)
+                rounds.note(job, "first", timed(program, mountpoint / file))
+                after = stats(mountpoint)
+                rounds.note(job, "again", timed(program, mountpoint / file))
+            for counter in ("chunks_decoded", "read_requests"):
+                counts.setdefault((job, counter), []).append(after[counter] - before[counter])
+            rounds.note(job, "zarr", timed(_PROGRAM.format(mapped=False, body=theirs), path))
+    table(
+        f"parts of a {edge} x {edge} float32 array, zstd, chunks 512 x 512 (ms, median and least of {repetitions})",
+        ["job", "first", "again", "zarr-python", "/zarr", "to reach", "again /zarr", "to reach", "decoded", "READs"],
+        [
             [
                 job,
-                *(f"{median(each) * 1e3:.0f} ({min(each) * 1e3:.0f})" for each in (first, again, peer)),
-                f"{median(first) / median(peer):.2f}",
+                *(rounds.text(job, which, 1e-3, 0) for which in ("first", "again", "zarr")),
+                rounds.ratio(job, "first", "zarr"),
                 LIMIT[job][0],
-                f"{median(again) / median(peer):.2f}",
+                rounds.ratio(job, "again", "zarr"),
                 LIMIT[job][1],
-                f"{median(decoded[job]):.0f}",
-                f"{median(requests[job]):.0f}",
+                *(f"{median(counts[job, counter]):.0f}" for counter in ("chunks_decoded", "read_requests")),
             ]
-        )
-    table(
-        f"parts of a {edge} x {edge} float32 array, zstd, chunks 512 x 512 (ms, median and minimum of {repetitions})",
-        ["job", "first", "again", "zarr-python", "/zarr", "to reach", "again /zarr", "to reach", "decoded", "READs"],
-        rows,
+            for job in JOBS
+        ],
     )
 
 
-def absent(folder: Path, edge: int, repetitions: int) -> None:
+def absent(rounds: Rounds, folder: Path, edge: int, repetitions: int) -> None:
     """Measure ``np.load`` and ``tail`` of an array of 8 kB chunks of which none is stored."""
     path = folder / "none.zarr"
     zarr.create_array(path, shape=(edge, edge), chunks=(32, 64), dtype="f4", fill_value=1)
-    times: dict[str, list[float]] = {}
-    for _ in range(repetitions):
+    load, tail = f"np.load of {edge * edge * 4 / 1e6:.0f} MB", "tail -c 8"
+    for _ in rounds.each(repetitions):
         with mounted(path, "--read-only") as mountpoint:
             touch_memory()
-            times.setdefault("tail", []).append(seconds(shell(f"tail -c 8 {mountpoint}/npy/none.npy")))
+            rounds.note(tail, "zarrfs", seconds(shell(f"tail -c 8 {mountpoint}/npy/none.npy")))
         with mounted(path, "--read-only") as mountpoint:
-            times.setdefault("zarrfs", []).append(timed(_LOAD, mountpoint / "npy/none.npy"))
-        times.setdefault("zarr", []).append(timed(_ZARR, path))
-    load, peer, tail = (median(times[which]) for which in ("zarrfs", "zarr", "tail"))
-    nbytes = edge * edge * 4
+            rounds.note(load, "zarrfs", timed(_LOAD, mountpoint / "npy/none.npy"))
+        rounds.note(load, "zarr", timed(_ZARR, path))
     table(
-        f"a {edge} x {edge} float32 array, chunks 32 x 64, none stored (median of {repetitions})",
+        f"a {edge} x {edge} float32 array, chunks 32 x 64, none stored (ms, median and least of {repetitions})",
         ["job", "zarrfs", "zarr-python", "to reach"],
         [
-            ["np.load", f"{nbytes / load / 1e6:.0f} MB/s", f"{nbytes / peer / 1e6:.0f} MB/s", "1000 MB/s"],
-            ["tail -c 8", f"{tail * 1e3:.0f} ms", "", "50 ms"],
+            [
+                load,
+                rounds.text(load, "zarrfs", 1e-3, 0),
+                rounds.text(load, "zarr", 1e-3, 0),
+                f"{edge * edge * 4 / 1e6:.0f}: 1 GB/s",
+            ],
+            [tail, rounds.text(tail, "zarrfs", 1e-3, 0), "", "50"],
         ],
     )
 

@@ -3,9 +3,9 @@
     python benchmarks/sharding.py [--repetitions 3] [--rows 8192] [--files 2000] [--codecs lz4 zstd]
 
 Measures reading and writing of whole arrays, and reading of inner chunks. The array is ROWS x 16384 float32 in inner chunks of 128 x 128
-(64 KiB), in shards of 4096 x 4096 (64 MiB). Repetitions are interleaved. Each uses a fresh mount, and each program runs in a process of
+(64 KiB), in shards of 4096 x 4096 (64 MiB). Programs are measured in turn (`rounds`). Each uses a fresh mount, and runs in a process of
 its own, after `touch_memory`. The store's files and the source are in the page cache for all. A copy ends when ``cp`` does: then all
-data is in the store. Prints medians, and ratios to the peers.
+data is in the store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 import zarr
-from common import median, mounted, scratch, seconds, shell, table, touch_memory
+from common import mounted, scratch, seconds, shell, table, touch_memory
+from rounds import Rounds, in_rounds
 
 COLUMNS = 16384
 INNER = (128, 128)
@@ -84,7 +85,7 @@ PEERS = ("zarr", "tensorstore")
 
 def main() -> None:
     asked = _arguments()
-    with scratch(asked.directory) as folder:
+    with scratch(asked.directory) as folder, in_rounds() as rounds:
         source = folder / "source.npy"
         np.save(source, _values(asked.rows, seed=1))
         for name in asked.codecs:
@@ -94,7 +95,7 @@ def main() -> None:
             _make(stores["zarrfs"], asked.rows, CODECS[name])
             for who in PEERS:
                 shutil.copytree(stores["zarrfs"], stores[who])
-            _measure(name, stores, source, asked)
+            _measure(rounds, name, stores, source, asked)
             for store in stores.values():
                 shutil.rmtree(store)
 
@@ -105,7 +106,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=8192, help="rows of the array; 8192: 512 MiB")
     parser.add_argument("--files", type=int, default=2000, help="number of inner chunks to read as files")
     parser.add_argument("--codecs", nargs="+", choices=list(CODECS), default=list(CODECS))
-    parser.add_argument("--only", nargs="+", choices=["read", "files", "write"], default=["read", "files", "write"])
     parser.add_argument("--directory", default=None, help="folder for the stores; default: the temporary folder")
     return parser.parse_args()
 
@@ -121,46 +121,44 @@ def _make(store: Path, rows: int, codec: Any) -> None:
     made[:] = _values(rows, seed=0)
 
 
-def _measure(name: str, stores: dict[str, Path], source: Path, asked: argparse.Namespace) -> None:
-    times: dict[tuple[str, str], list[float]] = {}
-
-    def note(what: str, who: str, took: float) -> None:
-        times.setdefault((what, who), []).append(took)
-
-    node = stores["zarrfs"].stem
-    for _ in range(asked.repetitions):
-        if "read" in asked.only:
-            with mounted(stores["zarrfs"], "--read-only") as mountpoint:
-                note("read", "zarrfs", _run(READ_WHOLE["zarrfs"], mountpoint / "npy" / f"{node}.npy"))
-            for who in PEERS:
-                note("read", who, _run(READ_WHOLE[who], stores[who]))
-        if "files" in asked.only:
-            with mounted(stores["zarrfs"], "--read-only") as mountpoint:
-                note("files", "zarrfs", _run(READ_INNER["zarrfs"], mountpoint / "chunks", asked.files))
-            for who in PEERS:
-                note("files", who, _run(READ_INNER[who], stores[who], asked.files))
-        if "write" in asked.only:
-            touch_memory()
-            with mounted(stores["zarrfs"]) as mountpoint:
-                note("write", "zarrfs", seconds(shell(f"cp {source} {mountpoint}/npy/{node}.npy")))
-            for who in PEERS:
-                note("write", who, _run(WRITE_WHOLE[who], stores[who], source))
+def _measure(rounds: Rounds, name: str, stores: dict[str, Path], source: Path, asked: argparse.Namespace) -> None:
     mebibytes = asked.rows * COLUMNS * 4 >> 20
-    titles = {
-        "read": (f"np.load of {mebibytes} MiB", READ_LIMIT),
-        "files": (f"{asked.files} inner chunks in random order", READ_LIMIT),
-        "write": (f"cp of {mebibytes} MiB onto the array", WRITE_LIMIT),
-    }
-    rows = []
-    for what in asked.only:
-        ours, theirs, native = (median(times[what, who]) for who in ("zarrfs", *PEERS))
-        title, limit = titles[what]
-        figures = (f"{ours:.3f}", f"{theirs:.3f}", f"{native:.3f}", f"{ours / theirs:.2f}", f"{ours / native:.2f}", f"{limit}")
-        rows.append((title, *figures))
+    read, files, write = (
+        f"{name}: {what}"
+        for what in (
+            f"np.load of {mebibytes} MiB",
+            f"{asked.files} inner chunks in random order",
+            f"cp of {mebibytes} MiB onto the array",
+        )
+    )
+    limits = {read: READ_LIMIT, files: READ_LIMIT, write: WRITE_LIMIT}
+    node = stores["zarrfs"].stem
+    for _ in rounds.each(asked.repetitions):
+        with mounted(stores["zarrfs"], "--read-only") as mountpoint:
+            rounds.note(read, "zarrfs", _run(READ_WHOLE["zarrfs"], mountpoint / "npy" / f"{node}.npy"))
+        for who in PEERS:
+            rounds.note(read, who, _run(READ_WHOLE[who], stores[who]))
+        with mounted(stores["zarrfs"], "--read-only") as mountpoint:
+            rounds.note(files, "zarrfs", _run(READ_INNER["zarrfs"], mountpoint / "chunks", asked.files))
+        for who in PEERS:
+            rounds.note(files, who, _run(READ_INNER[who], stores[who], asked.files))
+        touch_memory()
+        with mounted(stores["zarrfs"]) as mountpoint:
+            rounds.note(write, "zarrfs", seconds(shell(f"cp {source} {mountpoint}/npy/{node}.npy")))
+        for who in PEERS:
+            rounds.note(write, who, _run(WRITE_WHOLE[who], stores[who], source))
     table(
-        f"{name}: inner chunks of 64 KiB in shards of 64 MiB (seconds, median of {asked.repetitions})",
-        ["action", "zarrfs", "zarr-python", "tensorstore", "/zarr", "/tensorstore", "/zarr limit"],
-        rows,
+        f"inner chunks of 64 KiB in shards of 64 MiB (seconds, median and least of {asked.repetitions})",
+        ["action", "zarrfs", "zarr-python", "tensorstore", "/zarr", "/tensorstore", "to reach, of /zarr"],
+        [
+            [
+                job,
+                *(rounds.text(job, who) for who in ("zarrfs", *PEERS)),
+                *(rounds.ratio(job, "zarrfs", who) for who in PEERS),
+                f"{limit}",
+            ]
+            for job, limit in limits.items()
+        ],
     )
 
 

@@ -2,9 +2,9 @@
 
     python benchmarks/small.py [--repetitions 5] [--count 400] [--arrays 1500]
 
-Repetitions are interleaved; each uses a fresh mount of a folder with the same files. ``bare`` (`bare.py`) passes requests on and does
-nothing else, in place and with one thread hop for what changes the folder: a file system in Python cannot be faster. Prints minimum and
-median in microseconds for each operation, and the ratio to the peer by which it is judged. rclone runs with ``--vfs-cache-mode writes``.
+File systems are measured in turn (`rounds`), each in a fresh mount of a folder with the same files. ``bare`` (`bare.py`) passes requests
+on and does nothing else, in place and with one thread hop for what changes the folder: a file system in Python cannot be faster. The
+ratio is to the one by which an operation is judged. rclone runs with ``--vfs-cache-mode writes``.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import zarr
-from common import median, mounted, rclone_mounted, scratch, seconds, table
+from common import bare, median, mounted, rclone_mounted, scratch, seconds, table
+from rounds import Rounds, in_rounds
 
 # Upper limits, relative to a peer: operations that change the folder to the one with a thread hop.
 LIMIT = {
@@ -51,29 +48,36 @@ def main() -> None:
     parser.add_argument("--arrays", type=int, default=1500, help="number of arrays beside the missing name")
     parser.add_argument("--directory", default=None, help="folder for the stores; default: the temporary folder")
     asked = parser.parse_args()
-    with scratch(asked.directory) as folder:
-        operations(folder, asked.repetitions, asked.count)
+    with scratch(asked.directory) as folder, in_rounds() as rounds:
+        operations(rounds, folder, asked.repetitions, asked.count)
         names(folder, asked.repetitions, asked.arrays)
 
 
-def operations(folder: Path, repetitions: int, count: int) -> None:
+def operations(rounds: Rounds, folder: Path, repetitions: int, count: int) -> None:
     """Measure small operations, and print the table."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for _ in range(repetitions):
+    store = folder / "store"
+    for _ in rounds.each(repetitions):
         for peer, mount in PEERS.items():
-            store = folder / "store"
             (store / "many").mkdir(parents=True)
             for number in range(2 * count):
                 (store / f"many/{number}").write_bytes(_VALUE)
             with mount(store) as root:
                 for name, duration in timed(root / "many", count):
-                    found.setdefault((name, peer), []).append(duration / count)
+                    rounds.note(name, peer, duration / count)
             shutil.rmtree(store)
-    rows = []
-    for name, (limit, judge) in LIMIT.items():
-        cells = [f"{min(found[name, peer]) * 1e6:.0f}-{median(found[name, peer]) * 1e6:.0f}" for peer in PEERS]
-        rows.append([name, *cells, f"{median(found[name, 'zarrfs']) / median(found[name, judge]):.2f}", f"{limit} x {judge}"])
-    table(f"small operations (us, minimum and median of {repetitions})", ["operation", *PEERS, "ratio", "to reach"], rows)
+    table(
+        f"small operations (us, median and least of {repetitions})",
+        ["operation", *PEERS, "ratio", "to reach"],
+        [
+            [
+                name,
+                *(rounds.text(name, peer, 1e-6, 0) for peer in PEERS),
+                rounds.ratio(name, "zarrfs", judge),
+                f"{limit} x {judge}",
+            ]
+            for name, (limit, judge) in LIMIT.items()
+        ],
+    )
 
 
 def timed(folder: Path, count: int) -> Iterator[tuple[str, float]]:
@@ -121,26 +125,6 @@ def zarrfs(store: Path) -> Iterator[Path]:
     """Mount with zarrfs; yield ``raw/``."""
     with mounted(store) as mountpoint:
         yield mountpoint / "raw"
-
-
-def bare(*options: str) -> Callable[[Path], AbstractContextManager[Path]]:
-    """Return a mount by `bare.py`."""
-
-    @contextmanager
-    def mount(store: Path) -> Iterator[Path]:
-        mountpoint = Path(tempfile.mkdtemp(prefix="bare-bench-"))
-        before = mountpoint.stat().st_dev
-        process = subprocess.Popen([sys.executable, Path(__file__).with_name("bare.py"), store, mountpoint, *options])
-        try:
-            while mountpoint.stat().st_dev == before and process.poll() is None:
-                time.sleep(0.01)
-            yield mountpoint
-        finally:
-            subprocess.run(["fusermount3", "-u", mountpoint], check=False)
-            process.wait()
-            mountpoint.rmdir()
-
-    return mount
 
 
 PEERS: dict[str, Callable[[Path], AbstractContextManager[Path]]] = {

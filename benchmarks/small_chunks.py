@@ -2,26 +2,26 @@
 
     python benchmarks/small_chunks.py [--repetitions 3] [--count 300000]
 
-Chunks of one element of 4 bytes, uncompressed and with Blosc, and chunks of 4 KiB. Repetitions are interleaved; each uses a fresh mount
-and a new process, on files in the page cache. Prints minimum and median in seconds, and the ratio of the medians.
+Chunks of one element of 4 bytes, uncompressed and with Blosc, and chunks of 4 KiB. Programs are measured in turn (`rounds`). Each uses a
+fresh mount and a new process, on files in the page cache.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import zarr
-from common import median, mounted, scratch, seconds, shell, table, touch_memory
+from common import mounted, scratch, seconds, shell, table, touch_memory
+from rounds import in_rounds
 
 CASES = {"4 bytes": (1, None), "4 bytes, blosc": (1, "auto"), "4 KiB": (1024, None)}
 """Elements of a chunk, and compressors."""
 LIMIT = 5.0
 """Seconds for 300,000 chunks of 4 bytes."""
-_PEER = "import sys, zarr; zarr.open_array(sys.argv[1], mode='r')[...]"
+_PEER = 'import sys, zarr; zarr.open_array(sys.argv[1], mode="r")[...]'
 
 
 def main() -> None:
@@ -32,26 +32,22 @@ def main() -> None:
     asked = parser.parse_args()
     touch_memory()
     rows = []
-    with scratch(asked.directory) as folder:
+    with scratch(asked.directory) as folder, in_rounds() as rounds:
         for name, (elements, compressors) in CASES.items():
             count = asked.count if elements == 1 else asked.count // 10
             array = make(folder / f"{len(rows)}.zarr", count, elements, compressors)
-            ours: list[float] = []
-            peers: list[float] = []
             # A virtual machine may drop files from the page cache that are not in use for some seconds.
             warm = shell(f"tar -C {array.parent} -cf - a | cat")
-            for _ in range(asked.repetitions):
+            for _ in rounds.each(asked.repetitions):
                 warm()
                 with mounted(array.parent) as mountpoint:
-                    ours.append(seconds(shell(f"cat {mountpoint}/npy/a.npy")))
+                    rounds.note(name, "zarrfs", seconds(shell(f"cat {mountpoint}/npy/a.npy")))
                 warm()
-                peers.append(seconds(lambda array=array: subprocess.run([sys.executable, "-c", _PEER, array], check=True)))  # type: ignore[misc]
+                rounds.note(name, "zarr", seconds(shell(f"{sys.executable} -c '{_PEER}' {array}")))
+            texts = [rounds.text(name, program, digits=2) for program in ("zarrfs", "zarr")]
             to_reach = f"{LIMIT * count / 300_000:.1f} s, below 1" if elements == 1 else "below 1"
-            cells = [f"{min(each):.2f}-{median(each):.2f}" for each in (ours, peers)]
-            rows.append([name, f"{count}", *cells, f"{median(ours) / median(peers):.2f}", to_reach])
-    table(
-        "a pass over one .npy (s, minimum and median)", ["chunks of", "number", "zarrfs", "zarr-python", "ratio", "to reach"], rows
-    )
+            rows.append([name, f"{count}", *texts, rounds.ratio(name, "zarrfs", "zarr"), to_reach])
+    table("a pass over one .npy (s, median and least)", ["chunks of", "number", "zarrfs", "zarr-python", "/zarr", "to reach"], rows)
 
 
 def make(store: Path, count: int, elements: int, compressors: str | None) -> Path:
