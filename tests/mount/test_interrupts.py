@@ -112,7 +112,7 @@ def test_a_mount_in_the_background_is_called_off(tmp_path: Path, store: Path, st
 
 @every_signal
 @pytest.mark.parametrize(
-    "stops", ["opening", "zarrfs.command.main", "typer", "trio", "zarrfs.daemon.serve", "pyfuse3", "zarrfs.views.raw.view"]
+    "stops", ["opening", "zarrfs.command.main", "click", "trio", "zarrfs.daemon.serve", "pyfuse3", "zarrfs.views.raw.view"]
 )
 def test_a_mount_in_the_foreground_is_called_off(tmp_path: Path, store: Path, stops: str, number: int) -> None:
     with mountpoint() as path:
@@ -134,7 +134,7 @@ def test_a_mount_is_called_off_while_nothing_has_been_imported(tmp_path: Path, s
 
 @pytest.mark.parametrize("command", ["info", "check"])
 @pytest.mark.parametrize(
-    "stops", ["opening", "zarrfs.command.main", "typer", "trio", "numpy", "rich.console", "zarrfs.dialects.v2.dialect"]
+    "stops", ["opening", "zarrfs.command.main", "click", "trio", "numpy", "rich.console", "zarrfs.dialects.v2.dialect"]
 )
 def test_ctrl_c_ends_what_looks_at_a_store(tmp_path: Path, store: Path, command: str, stops: str) -> None:
     with stopped(tmp_path, stops, command, str(store), store=store) as (process, _):
@@ -142,7 +142,7 @@ def test_ctrl_c_ends_what_looks_at_a_store(tmp_path: Path, store: Path, command:
         ends_by(process, signal.SIGINT)
 
 
-@pytest.mark.parametrize("stops", ["zarrfs.command.main", "typer", "zarrfs.lifecycle.unmounting", "subprocess"])
+@pytest.mark.parametrize("stops", ["zarrfs.command.main", "click", "zarrfs.lifecycle.unmounting", "subprocess"])
 def test_ctrl_c_ends_an_unmount(tmp_path: Path, stops: str) -> None:
     with stopped(tmp_path, stops, "umount", str(tmp_path)) as (process, _):
         process.send_signal(signal.SIGINT)

@@ -131,7 +131,7 @@ def main(fd: int) -> None:
         registry.plugins(package)
     for library in sorted({library for codec in registry.plugins("zarrfs.codecs") for library in codec.libraries}):
         importlib.import_module(library)
-    # Typer imports more when it first creates a command.
+    # Click imports more when it first parses a command line.
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.suppress(SystemExit):
         sys.argv = ["zarrfs", "mount", "--help"]
         program.main()

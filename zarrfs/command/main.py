@@ -7,18 +7,16 @@ advice, and an exit code from one table; ``--log-level debug`` adds a traceback.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import logging
 import sys
-from collections.abc import Sequence
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
-from typer.core import TyperCommand
+import click
 
 from zarrfs import __version__
 from zarrfs.command.exit_codes import EXIT_CODES, INTERRUPTED, end, ended, log_cause, outcome_of, print_line
+from zarrfs.command.parser import Argument, Option, Program
 from zarrfs.errors import UsageError
 from zarrfs.options.config import MountConfig, mountpoint_of, options, resolve
 from zarrfs.printable import printable
@@ -29,16 +27,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("zarrfs")
 
-app = typer.Typer(
-    name="zarrfs",
-    help="Mount a Zarr store as a directory.",
-    epilog="Exit codes: 0 ok, 1 failure, 2 usage, 3 no such store, 4 not allowed, 5 mountpoint unusable, 6 FUSE unavailable, "
-    "7 data not stored at unmount.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+F = TypeVar("F", bound=Callable[..., Any])
+
+_EPILOG = """
+Exit codes: 0 ok, 1 failure, 2 usage, 3 no such store, 4 not allowed, 5 mountpoint unusable, 6 FUSE unavailable, 7 data not stored at
+unmount.
+"""
+_MOUNT_EPILOG = """
+Values: DIALECT is v3, v2, v1, v0, v3_2022[:text] or v3_2019. CHUNKS is auto (as zarr-python chooses), none (one chunk) or a shape. CODECS
+is auto (by dialect), none or a chain such as blosc:cname=lz4:clevel=5+crc32c. SEPARATOR auto is by dialect. SHARDS is none or chunks
+along each dimension (v3 and v3_2022 only). PATTERN applies in chunks/, zarr3/ and npy/. D.C=V: see docs/SEMANTICS.md. --shard-delay 0
+stores shards at every close. Lists are separated by ',', in -o by ':'.
+
+Default log file: stderr in the foreground, else one file for each mountpoint in /var/log/zarrfs (root) or $XDG_STATE_HOME/zarrfs.
+
+Every option is also an option of -o (`-o metadata_ttl=5`), an environment variable (ZARRFS_METADATA_TTL) and a key of the --config file;
+the first of these that has a value wins.
+"""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -49,12 +54,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _parsed(arguments: Sequence[str]) -> object:
     try:
-        return app(list(arguments) or ["--help"], prog_name="zarrfs", standalone_mode=False)
-    except typer.Abort as error:
+        return program.main(list(arguments) or ["--help"], prog_name="zarrfs", standalone_mode=False)
+    except click.Abort as error:
         raise KeyboardInterrupt from error
-    except Exception as error:
-        if not hasattr(error, "format_message"):  # the parser's own; versions of Typer have it in two modules
-            raise
+    except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "zarrfs"
         raise UsageError(f"{' '.join(error.format_message().split()).rstrip('.')}; see `{command} --help`") from error
@@ -62,100 +65,19 @@ def _parsed(arguments: Sequence[str]) -> object:
 
 # --- commands -------------------------------------------------------------------------------------------------------------------
 
-_Store = Annotated[str, typer.Argument(metavar="STORE", show_default=False, help="Path or URL of the store")]
-_MountOptions = Annotated[
-    list[str] | None,
-    typer.Option("-o", metavar="OPT[,OPT]...", help=r"Options as for mount(8); '\,' is a comma in a value", show_default=False),
-]
-_ConfigFile = Annotated[str | None, typer.Option("--config", metavar="FILE", help="TOML file of options", show_default=False)]
-# Optional, because the TOML file may name them.
-_StoreIfAny = Annotated[str | None, typer.Argument(metavar="STORE", show_default=False, help="Path or URL of the store")]
-_MountpointIfAny = Annotated[str | None, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="Empty folder")]
+
+@click.group(cls=Program, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="zarrfs %(version)s", help="Print the version and exit")
+def program() -> None:
+    """Mount a Zarr store as a directory."""
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        print(f"zarrfs {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _program(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
-    ] = False,
-) -> None:
-    """Options of the program itself."""
-
-
-class _Grouped(TyperCommand):
-    """Lists its options in groups, in plain text: Typer's own groups need rich, which takes longer to import than help may take."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        groups: dict[str, list[Any]] = {"Arguments": []}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                is_argument = parameter.param_type_name == "argument"
-                name = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "General"
-                groups.setdefault(name, []).append(record)
-        for name, records in groups.items():
-            with formatter.section(name):
-                formatter.write_dl(records)
-
-
-@app.command(
-    cls=_Grouped,
-    epilog="Values: DIALECT is v3, v2, v1, v0, v3_2022[:text] or v3_2019. CHUNKS is auto (as zarr-python chooses), none (one chunk) or a "
-    "shape. CODECS is auto (by dialect), none or a chain such as blosc:cname=lz4:clevel=5+crc32c. SEPARATOR auto is by dialect. SHARDS "
-    "is none or chunks along each dimension (v3 and v3_2022 only). PATTERN applies in chunks/, zarr3/ and npy/. D.C=V: see "
-    "docs/SEMANTICS.md. --shard-delay 0 stores shards at every close. Lists are separated by ',', in -o by ':'.\n\n"
-    "Default log file: stderr in the foreground, else one file for each mountpoint in /var/log/zarrfs (root) or "
-    "$XDG_STATE_HOME/zarrfs.\n\n"
-    "Every option is also an option of -o (`-o metadata_ttl=5`), an environment variable (ZARRFS_METADATA_TTL) and a key of the "
-    "--config file; the first of these that has a value wins.",
+_mount_options = click.option(
+    "-o", "mount_options", metavar="OPT[,OPT]...", multiple=True, help=r"Options as for mount(8); '\,' is a comma in a value"
 )
-def mount(
-    store: str | None,
-    mountpoint: str | None,
-    mount_options: list[str] | None,
-    config_file: str | None,
-    **flags: bool | str | None,
-) -> int:
-    """Mount STORE on MOUNTPOINT; return once it is usable.
-
-    Missing arguments are read from the --config file (store = "...", mountpoint = "...").
-    """
-    config = resolve(store, mountpoint, flags=flags, mount_options=mount_options or (), config_file=config_file)
-    try:
-        return _mount(config)
-    except Exception as error:  # noqa: BLE001 (each has a line and an exit code)
-        # `run` hides the secrets of the arguments only, and a store named by a file is in none of them.
-        log_cause(logging.DEBUG, error, [config.store])
-        return end(outcome_of(error, [config.store]))
-
-
-def _mount_signature() -> inspect.Signature:
-    """Return the signature that Typer reads the command's options from: fixed parameters, and one for each row of the option table."""
-    parameters = [
-        inspect.Parameter("store", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_StoreIfAny),
-        inspect.Parameter("mountpoint", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_MountpointIfAny),
-        inspect.Parameter("mount_options", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_MountOptions),
-        inspect.Parameter("config_file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_ConfigFile),
-    ]
-    defaults = MountConfig(store="")
-    for name, option in options().items():
-        dashed = name.replace("_", "-")
-        shown = None if option.computed else _shown(getattr(defaults, name), option.octal)
-        help_text = option.help if shown is None else f"{option.help} [default: {shown}]"
-        declarations = [f"--{dashed}/--no-{dashed}" if option.flag else f"--{dashed}", *([option.short] if option.short else [])]
-        # An absent option is None, for any default: lesser sources are then consulted.
-        declared = typer.Option(
-            *declarations, metavar=option.metavar or None, help=help_text, show_default=False, rich_help_panel=option.group
-        )
-        annotation = Annotated[bool | None, declared] if option.flag else Annotated[str | None, declared]
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
-    return inspect.Signature(parameters, return_annotation=int)
+_config_file = click.option("--config", "config_file", metavar="FILE", help="TOML file of options")
+_store = click.argument("store", cls=Argument, metavar="STORE", about="Path or URL of the store")
+_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON document")
 
 
 def _shown(default: Any, octal: bool) -> str | None:
@@ -175,24 +97,54 @@ def _shown(default: Any, octal: bool) -> str | None:
             return str(default)
 
 
-_signature = _mount_signature()
-mount.__signature__ = _signature  # type: ignore[attr-defined]
-mount.__annotations__ = {name: parameter.annotation for name, parameter in _signature.parameters.items()}
+def _each_option(command: F) -> F:
+    """Add an option for each row of the option table; click lists what is added last first."""
+    defaults = MountConfig(store="")
+    for name, option in reversed(options().items()):
+        dashed = name.replace("_", "-")
+        shown = None if option.computed else _shown(getattr(defaults, name), option.octal)
+        declarations = [name, f"--{dashed}/--no-{dashed}" if option.flag else f"--{dashed}", *filter(None, [option.short])]
+        # An absent option is None, for any default: lesser sources are then consulted.
+        command = click.option(
+            *declarations,
+            cls=Option,
+            group=option.group,
+            is_flag=option.flag,
+            default=None,
+            metavar=option.metavar or None,
+            help=option.help if shown is None else f"{option.help} [default: {shown}]",
+        )(command)
+    return command
 
 
-@app.command()
-def umount(
-    mountpoint: Annotated[
-        str | None, typer.Argument(metavar="MOUNTPOINT", show_default=False, help="Mountpoint of a zarrfs mount")
-    ] = None,
-    lazy: Annotated[
-        bool,
-        typer.Option("--lazy", help="Detach even if in use; open files are stored at close"),
-    ] = False,
-    config_file: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="TOML file that names the mountpoint", show_default=False)
-    ] = None,
+@program.command(epilog=_MOUNT_EPILOG)
+# Optional, because the TOML file may name them.
+@click.argument("store", cls=Argument, metavar="STORE", required=False, about="Path or URL of the store")
+@click.argument("mountpoint", cls=Argument, metavar="MOUNTPOINT", required=False, about="Empty folder")
+@_mount_options
+@_config_file
+@_each_option
+def mount(
+    store: str | None, mountpoint: str | None, mount_options: Sequence[str], config_file: str | None, **flags: bool | str | None
 ) -> int:
+    """Mount STORE on MOUNTPOINT; return once it is usable.
+
+    Missing arguments are read from the --config file (store = "...", mountpoint = "...").
+    """
+    config = resolve(store, mountpoint, flags=flags, mount_options=mount_options, config_file=config_file)
+    try:
+        return _mount(config)
+    except Exception as error:  # noqa: BLE001 (each has a line and an exit code)
+        # `run` hides the secrets of the arguments only, and a store named by a file is in none of them.
+        log_cause(logging.DEBUG, error, [config.store])
+        return end(outcome_of(error, [config.store]))
+
+
+@program.command()
+@click.argument("mountpoint", cls=Argument, metavar="MOUNTPOINT", required=False, about="Mountpoint of a zarrfs mount")
+@click.option("--lazy", is_flag=True, help="Detach even if in use; open files are stored at close")
+@click.option("--config", "config_file", metavar="FILE", help="TOML file that names the mountpoint")
+def umount(mountpoint: str | None, lazy: bool, config_file: str | None) -> int:
     """Unmount MOUNTPOINT; return once everything is stored.
 
     Progress is printed while storing takes long; if the mount is in use, the programs that use it are listed.
@@ -203,21 +155,15 @@ def umount(
     return end(unmounting.unmount(path, lazy=lazy, print_line=print_line))
 
 
-@app.command()
-def info(
-    store: _Store,
-    node: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NODE]",
-            show_default=False,
-            help="Describe this node and those below; reads shard indexes",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document")] = False,
-    mount_options: _MountOptions = None,
-    config_file: _ConfigFile = None,
-) -> int:
+@program.command()
+@_store
+@click.argument(
+    "node", cls=Argument, metavar="NODE", required=False, about="Describe this node and those below; reads shard indexes"
+)
+@_json
+@_mount_options
+@_config_file
+def info(store: str, node: str | None, as_json: bool, mount_options: Sequence[str], config_file: str | None) -> int:
     """Describe the nodes of STORE.
 
     One line for each node: layout, shape, data type, chunks, shards, codecs, stored and raw bytes, and the numbers of its attributes and
@@ -238,7 +184,7 @@ def info(
     from zarrfs.reports.info import describe, describe_each
     from zarrfs.reports.info_text import InfoTree
 
-    config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
+    config = resolve(*located(store), mount_options=mount_options, config_file=config_file)
     log_file.configure(config.log_level, config.log_file)
 
     async def in_json() -> None:
@@ -259,15 +205,14 @@ def info(
     return 0
 
 
-@app.command()
-def check(
-    store: _Store,
-    node: Annotated[str, typer.Argument(metavar="[NODE]", show_default=False, help="Check this node and those below")] = "/",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document")] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="First complete or undo operations interrupted by a kill")] = False,
-    mount_options: _MountOptions = None,
-    config_file: _ConfigFile = None,
-) -> int:
+@program.command()
+@_store
+@click.argument("node", cls=Argument, metavar="NODE", default="/", about="Check this node and those below")
+@_json
+@click.option("--repair", is_flag=True, help="First complete or undo operations interrupted by a kill")
+@_mount_options
+@_config_file
+def check(store: str, node: str, as_json: bool, repair: bool, mount_options: Sequence[str], config_file: str | None) -> int:
     """Read and decode every chunk of STORE; list the bad ones.
 
     Exit code 0: every chunk was decoded. 1: a chunk is bad or could not be checked, or an operation is incomplete.
@@ -286,7 +231,7 @@ def check(
     from zarrfs.reports import check as checking
     from zarrfs.reports import check_text
 
-    config = resolve(*located(store), mount_options=mount_options or (), config_file=config_file)
+    config = resolve(*located(store), mount_options=mount_options, config_file=config_file)
     log_file.configure(config.log_level, config.log_file)
 
     async def checked() -> Report:
@@ -304,18 +249,16 @@ def check(
     return 1 if report.bad.count or report.unchecked.count or report.steps.count else 0
 
 
-class _Installed(StrEnum):
-    """Installable parts outside the package."""
-
-    MOUNT_HELPER = "mount-helper"
-
-
-_What = Annotated[_Installed, typer.Argument(metavar="mount-helper", show_default=False, help="Helpers of mount(8), in /sbin")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the commands, run none")]
+_what = click.argument(
+    "what", cls=Argument, metavar="mount-helper", type=click.Choice(["mount-helper"]), about="Helpers of mount(8), in /sbin"
+)
+_dry_run = click.option("--dry-run", is_flag=True, help="Print the commands, run none")
 
 
-@app.command()
-def install(what: _What, dry_run: _DryRun = False) -> int:
+@program.command()
+@_what
+@_dry_run
+def install(what: str, dry_run: bool) -> int:
     """Install the file system type zarrfs for mount(8), umount(8) and /etc/fstab."""
     from zarrfs.command import install as installing
 
@@ -325,8 +268,10 @@ def install(what: _What, dry_run: _DryRun = False) -> int:
     return _do(installing.to_install(commands), dry_run, f"{commands / 'zarrfs'} install {what}")
 
 
-@app.command()
-def uninstall(what: _What, dry_run: _DryRun = False) -> int:
+@program.command()
+@_what
+@_dry_run
+def uninstall(what: str, dry_run: bool) -> int:
     """Remove the links of `zarrfs install`."""
     from zarrfs.command import install as installing
 
