@@ -31,6 +31,9 @@ _holds: contextvars.ContextVar[tuple[_Hold, ...]] = contextvars.ContextVar("zarr
 Confirm = Callable[["LiveNode"], Awaitable[bool]]
 """Returns True if the node is still as known; False if it was read anew. Raises if it is gone, or if that cannot be determined."""
 
+# One for all, since an empty set takes 216 bytes.
+_NO_CALLBACKS: frozenset[Callable[[LiveNode], None]] = frozenset()
+
 
 @contextmanager
 def with_memory() -> Iterator[None]:
@@ -69,13 +72,14 @@ class LiveNode:
         """True if its documents changed since they were last read."""
         self.fences: list[trio.Event] = []
         """Moves or removals of it that passed their deadline and are still running."""
-        self.on_end: set[Callable[[LiveNode], None]] = set()
+        self.on_end = _NO_CALLBACKS
         """Callbacks for the end of the node."""
         self._confirm_now = confirm_now
         self._turns = LockTable()
         self._holders = 0
         self._changers = 0
-        self._turn = trio.Event()
+        # Only if a task waits: there may be tens of thousands of nodes.
+        self._turn: trio.Event | None = None
 
     @property
     def folder(self) -> Prefix | None:
@@ -105,7 +109,7 @@ class LiveNode:
         while self._changers and not self._is_held_here():
             if _has_memory.get():
                 raise NodeMoving(f"{self.path} is being moved or erased", key=self.path)
-            await self._turn.wait()
+            await self._next_turn()
         await unfenced(self.fences, self.path)
         self.check()
         return self.moves
@@ -183,7 +187,7 @@ class LiveNode:
         self._changers += 1
         try:
             while self._holders:
-                await self._turn.wait()
+                await self._next_turn()
             yield
         finally:
             self._changers -= 1
@@ -205,9 +209,15 @@ class LiveNode:
     def _is_held_here(self) -> bool:
         return any(hold.node is self and not hold.over for hold in _holds.get())
 
+    async def _next_turn(self) -> None:
+        if self._turn is None:
+            self._turn = trio.Event()
+        await self._turn.wait()
+
     def _next(self) -> None:
-        turn, self._turn = self._turn, trio.Event()
-        turn.set()
+        if self._turn is not None:
+            turn, self._turn = self._turn, None
+            turn.set()
 
 
 async def unfenced(fences: list[trio.Event], path: NodePath) -> None:

@@ -70,7 +70,7 @@ class ArrayReader:
         self._epoch = pool.epoch
         self._changes = 0
         self._has_no_room = False
-        self._ahead: set[trio.CancelScope] = set()
+        self._ahead: list[trio.CancelScope] = []
         """Decodings of large chunks that no read has requested yet."""
 
     def new_position(self) -> Position:
@@ -372,7 +372,7 @@ class ArrayReader:
         slab.pins += 1
         scope = trio.CancelScope()
         if is_large(self.array.metadata.max_chunk_nbytes):
-            self._ahead.add(scope)
+            self._ahead.append(scope)
         try:
             with scope:
                 for some in portions(slab.filled.gaps(range(self._slab_grid.chunks(slab.key[1]))), portion):
@@ -384,7 +384,8 @@ class ArrayReader:
             log.debug("filling ahead stopped: %s", error)
             return
         finally:
-            self._ahead.discard(scope)
+            if scope in self._ahead:
+                self._ahead.remove(scope)
             slab.pins -= 1
         if scope.cancelled_caught:
             slab.ahead = False

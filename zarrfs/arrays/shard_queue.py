@@ -363,7 +363,7 @@ class ShardQueue:
         if shard is None:
             shard = QueuedShard(node, array, unit, some, chunks, trio.current_time(), expected, SpillFile(self._directory))
             self._shards[node, unit] = shard
-            node.on_end.add(self._ended)
+            node.on_end |= {self._ended}
         shard.array, shard.chunks, shard.expected = array, chunks, expected
         return shard
 
@@ -388,7 +388,7 @@ class ShardQueue:
                     self._shards[key] = self._shards.pop((before, shard.unit))
                     shard.node, shard.unit = key
                     shard.array, shard.chunks, shard.expected = array, chunks, expected(shard.some)
-                    node.on_end.add(self._ended)
+                    node.on_end |= {self._ended}
                     self._announce(shard, shard.all())
 
     # --- later --------------------------------------------------------------------------------------------------------------

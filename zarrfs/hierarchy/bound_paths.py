@@ -32,8 +32,9 @@ class BoundPaths:
     """The bound paths of a mount. The root never moves."""
 
     def __init__(self) -> None:
-        self._at: dict[NodePath, weakref.ref[BoundPath]] = {}
+        self._at: dict[NodePath, weakref.KeyedRef[NodePath, BoundPath]] = {}
         self._paths = PathIndex()
+        self._on_drop = self._dropped
 
     def at(self, path: NodePath) -> BoundPath:
         """Return the bound path of the node now at ``path``."""
@@ -70,15 +71,13 @@ class BoundPaths:
         return found
 
     def _put(self, bound: BoundPath) -> None:
-        path = bound.path
+        self._at[bound.path] = weakref.KeyedRef(bound, self._on_drop, bound.path)
+        self._paths.add(bound.path)
 
-        def dropped(ref: weakref.ref[BoundPath]) -> None:
-            if self._at.get(path) is ref:
-                del self._at[path]
-                self._paths.discard(path)
-
-        self._at[path] = weakref.ref(bound, dropped)
-        self._paths.add(path)
+    def _dropped(self, ref: weakref.KeyedRef[NodePath, BoundPath]) -> None:
+        if self._at.get(ref.key) is ref:
+            del self._at[ref.key]
+            self._paths.discard(ref.key)
 
 
 def paths_of(*prefixes: Prefix) -> list[NodePath] | None:

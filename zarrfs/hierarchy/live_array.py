@@ -33,7 +33,8 @@ class LiveArray(LiveNode):
         self.is_misplaced = False
         """True if its folder was not held in time: the document there had changed already."""
         self._open_array: weakref.ref[OpenArray] | None = None
-        self._readers: weakref.WeakSet[ArrayReader] = weakref.WeakSet()
+        # Not a WeakSet, which takes a kilobyte.
+        self._readers: list[weakref.ref[ArrayReader]] = []
 
     @property
     def folder(self) -> Prefix | None:
@@ -51,10 +52,11 @@ class LiveArray(LiveNode):
         self._open_array = weakref.ref(open_array) if open_array is not None else None
         if open_array is not None:
             self.metadata = open_array.array.metadata
-            for each in self._readers:
-                each.follows(())
-            open_array.reader.follows(self._readers)
-            self._readers.add(open_array.reader)
+            earlier = [reader for each in self._readers if (reader := each()) not in (None, open_array.reader)]
+            for reader in earlier:
+                reader.follows(())
+            open_array.reader.follows(earlier)
+            self._readers = [weakref.ref(reader) for reader in (*earlier, open_array.reader)]
 
     def resized(self, metadata: ArrayMetadata) -> None:
         """Record a change of its shape: what is open has the old layout."""

@@ -35,7 +35,8 @@ class LiveNodes:
     def __init__(self, store: Store, look_again: Callable[[NodePath], Awaitable[Node | None]]) -> None:
         self._store = store
         self._look_again = look_again
-        self._by_path: dict[NodePath, weakref.ref[LiveArray]] = {}
+        self._by_path: dict[NodePath, weakref.KeyedRef[NodePath, LiveArray]] = {}
+        self._on_drop = self._dropped
         self._paths = PathIndex()
         self._by_chunk_prefix: weakref.WeakValueDictionary[Prefix, LiveArray] = weakref.WeakValueDictionary()
         self._by_document: weakref.WeakValueDictionary[Key, LiveArray] = weakref.WeakValueDictionary()
@@ -421,19 +422,18 @@ class LiveNodes:
         if (before := self.at(path)) is not None and before is not node:
             # It was removed by another program, which was not noticed since.
             self._end_alone(before, "was replaced by another array")
-
-        def dropped(ref: weakref.ref[LiveArray]) -> None:
-            if self._by_path.get(path) is ref:
-                del self._by_path[path]
-                self._paths.discard(path)
-
         if node.document is not None:
             self._by_document[node.document] = node
         if not node.is_described_at(path.prefix) or not node.chunk_prefix.startswith(path.prefix):
             self._apart.add(node)
-        self._by_path[path] = weakref.ref(node, dropped)
+        self._by_path[path] = weakref.KeyedRef(node, self._on_drop, path)
         self._paths.add(path)
         self._by_chunk_prefix[node.chunk_prefix] = node
+
+    def _dropped(self, ref: weakref.KeyedRef[NodePath, LiveArray]) -> None:
+        if self._by_path.get(ref.key) is ref:
+            del self._by_path[ref.key]
+            self._paths.discard(ref.key)
 
     def _forget(self, node: LiveArray) -> None:
         self._apart.discard(node)
