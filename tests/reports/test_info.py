@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from tests.support.stores import InterruptedStore, fill
 from zarrfs.command import main
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.keys import ByteRange, Key, NodePath
+from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.model.metadata_values import plain
 from zarrfs.model.unparsed import Unparsed
 from zarrfs.options.config import MountConfig
@@ -32,7 +32,7 @@ from zarrfs.reports import info_amounts, offline
 from zarrfs.reports.info import describe, describe_each
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Answer
+from zarrfs.stores.values import Answer, DirEntry
 from zarrfs.transformers.forwarding import ForwardingStore
 
 GZIP = {"name": "gzip", "configuration": {"level": 1}}
@@ -389,13 +389,45 @@ def test_a_reader_that_closes_the_pipe_ends_it_silently(tmp_path: Path) -> None:
 
 
 class Counting(ForwardingStore):
-    """A store that counts requests for documents."""
+    """A store that counts requests for documents, and for names."""
 
     requests = 0
+    listings = 0
 
     async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
         self.requests += 1
         return await super().get_many(key_ranges)
+
+    def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        self.listings += 1
+        return super().list_dir(prefix)
+
+    async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
+        self.listings += 1
+        return await super().peek(prefix, most)
+
+
+def test_an_array_costs_one_request_for_its_documents_and_one_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in its folder tells of other layouts, of nodes below it, and of its chunks."""
+
+    async def requests(arrays: int) -> tuple[int, int]:
+        store = Counting(MemoryStore())
+
+        async def open_it(url: str, read_only: bool = False) -> Store:
+            return store
+
+        monkeypatch.setattr(offline, "open_store", open_it)
+        await fill(store, {".zgroup": b'{"zarr_format":2}'})
+        for number in range(arrays):
+            await fill(store, {f"x{number}/.zarray": array_document((4,), (4,)), f"x{number}/0": bytes(4)})
+        await describe(MountConfig(store="memory:"), "/")
+        return store.requests, store.listings
+
+    async def main() -> None:
+        few, many = await requests(10), await requests(110)
+        assert [round((more - less) / 100, 1) for more, less in zip(many, few, strict=True)] == [1, 1]
+
+    trio.run(main)
 
 
 def test_a_node_is_described_before_the_nodes_after_it_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,7 +445,7 @@ def test_a_node_is_described_before_the_nodes_after_it_are_read(monkeypatch: pyt
         before: dict[str, int] = {}
         await describe_each(MountConfig(store="memory:"), "/", lambda node, *_: before.update({node["path"]: store.requests}))
         assert len(before) == 304
-        assert before["/"] < 30 and before["/a"] < 100 and before["/c/x99"] > 600
+        assert before["/"] < 30 and before["/a"] < 100 and before["/c/x99"] > 300
 
     monkeypatch.setattr(offline, "open_store", open_it)
     trio.run(main)

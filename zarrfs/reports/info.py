@@ -20,6 +20,7 @@ from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.reports.info_amounts import Amounts, OnProgress, amounts_of
 from zarrfs.reports.offline import below_array, hierarchy_of, open_offline, walk_tree
+from zarrfs.transformers.remembering import RememberingStore
 from zarrfs.transformers.without_apart import WithoutApart
 
 OnNode = Callable[[dict[str, Any], Sequence[bool], bool], None]
@@ -54,7 +55,7 @@ async def describe_each(
     """Call ``on_node`` for each node of `describe`, as they are read."""
     count = 0
     async with open_offline(config) as store:
-        hierarchy = hierarchy_of(config, WithoutApart(store))
+        hierarchy = hierarchy_of(config, RememberingStore(WithoutApart(store)))
         async with aclosing(walk_tree(hierarchy, config, path)) as found:
             async for node, followed, has_nodes in found:
                 try:
