@@ -52,6 +52,9 @@ class Overflowing(float):
         number.text = text
         return number
 
+    def __repr__(self) -> str:
+        return self.text
+
 
 class LargeDocument(bytes):
     """A document that is measured once for all its readers. The measurement lives as long as the document."""

@@ -48,6 +48,7 @@ class NodeReader:
         self._counters = counters
         self._weigh = weigh
         self._parsed = ParsedDocuments()
+        self._source = Source()
 
     def source(self, path: NodePath) -> Source:
         """Return the origin of what is read at ``path`` from now on, if no document describes it."""
@@ -110,7 +111,7 @@ class NodeReader:
                     document = key, stat.generation
                 if stat.mtime_ns is not None:
                     newest = max(newest or 0, stat.mtime_ns)
-            source = replace(source, layout=layout.without_copy())
+            source = self._shared(replace(source, layout=layout.without_copy()))
             if documents and before is not None and before.digest == digest.digest() and _is_read_alike(before, source):
                 assert before.node is not None
                 return before.node, before.digest, newest, document, source
@@ -134,6 +135,12 @@ class NodeReader:
                         node = replace(node, quirks=(*node.quirks, _COPIED))
                 return node, digest.digest(), newest, document, source
         return None
+
+    def _shared(self, source: Source) -> Source:
+        """Return the last source if it is equal: nearly all nodes of a store have the same one."""
+        if source != self._source:
+            self._source = source
+        return self._source
 
     async def _parse(self, layout: Layout, path: NodePath, documents: Mapping[Key, bytes], source: Source) -> Node | None:
         if not source.copied and (alike := self._parsed.get(layout, path, documents)) is not None:

@@ -25,13 +25,14 @@ from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.dialects.documents import MEMBERS, dump, merged, naming, parse_object, parsed, patched
+from zarrfs.dialects.parse_once import ParseOnce
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE, Quirks
 from zarrfs.dialects.v2.array import check_format, fill_to_member, format_array, parse_array
 from zarrfs.dialects.v2.consolidated import NODE_DOCUMENTS, ConsolidatedCopy
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
-from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
 from zarrfs.model.unparsed import Unparsed
 
 ZARRAY, ZGROUP = NODE_DOCUMENTS
@@ -84,6 +85,13 @@ class V2(Dialect):
 PLUGIN = V2()
 
 
+@ParseOnce
+def _parse_array(document: Mapping[str, Any], chosen: Mapping[str, str]) -> tuple[ArrayMetadata, tuple[str, ...]]:
+    quirks = Quirks(V2.name, chosen)
+    metadata = parse_array(document, quirks)
+    return metadata, tuple(quirks)
+
+
 @dataclass(frozen=True, slots=True)
 class V2Layout(Layout):
     """A v2 hierarchy. ``copy`` is its consolidated copy, if there is a readable one.
@@ -110,7 +118,9 @@ class V2Layout(Layout):
         quirks = self.dialect.quirks()
         if ZARRAY in sources:
             with naming(sources[ZARRAY].key):
-                metadata = parse_array(sources[ZARRAY].read(), quirks)
+                source = sources[ZARRAY]
+                metadata, deviations = _parse_array(source.read(), self.dialect.chosen, source.value)
+            quirks += deviations
             if ZGROUP in sources:
                 quirks.append("a group exists at the same path: .zarray and .zgroup")
             return ArrayNode(
@@ -149,7 +159,7 @@ class V2Layout(Layout):
         return {self.chunk_prefix(path).key(name): dump(each.read(MEMBERS), indent=_INDENT) for name, each in copied.items()}
 
     def without_copy(self) -> V2Layout:
-        return replace(self, copy=None)
+        return self if self.copy is None else replace(self, copy=None)
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return Prefix(self.prefix + path.prefix)

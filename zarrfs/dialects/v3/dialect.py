@@ -37,6 +37,7 @@ from zarrfs.dialects.documents import (
     patched,
     shortened,
 )
+from zarrfs.dialects.parse_once import ParseOnce
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE
 from zarrfs.dialects.unsharding import Unsharding
 from zarrfs.dialects.v3.array import format_array, parse_array, plain_members
@@ -52,6 +53,7 @@ from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+from zarrfs.model.unparsed import Unparsed
 
 _GROUP_MEMBERS = ("zarr_format", "node_type", "attributes", MEMBER)
 _INDENT = 2
@@ -122,7 +124,7 @@ class V3Layout(Layout):
             return self._copied(path)
         with naming(key):
             document = parse_object(key, documents[key], LOOSE)
-            return self._node(path, document) if _is_ours(document) else None
+            return self._node(path, document, documents[key]) if _is_ours(document) else None
 
     def listing_prefix(self, path: NodePath) -> Prefix:
         return self.chunk_prefix(path)
@@ -143,7 +145,7 @@ class V3Layout(Layout):
         return {key: dump(parsed(key, self.copy.documents[path], ATTRIBUTES), indent=_INDENT)}
 
     def without_copy(self) -> V3Layout:
-        return replace(self, copy=None)
+        return self if self.copy is None else replace(self, copy=None)
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return Prefix(self.prefix + path.prefix)
@@ -262,12 +264,13 @@ class V3Layout(Layout):
         if path in self.copy.documents:
             label = f"{self._key(ROOT)} ({MEMBER} of {path})"
             with naming(label):
-                return self._node(path, mapping(parsed(label, self.copy.documents[path], ATTRIBUTES), "document"))
+                copied = self.copy.documents[path]
+                return self._node(path, mapping(parsed(label, copied, ATTRIBUTES), "document"), copied)
         if path in self.copy.children:
             return GroupNode(path=path, dialect=PLUGIN.name, explicit=False)
         return None
 
-    def _node(self, path: NodePath, document: dict[str, Any]) -> Node:
+    def _node(self, path: NodePath, document: dict[str, Any], source: bytes | dict[str, Any] | Unparsed) -> Node:
         version, node_type = document.get("zarr_format"), member(document, "node_type")
         if not _is_three(version):
             raise MetadataError(f"zarr_format must be 3, not {shortened(version)}")
@@ -278,7 +281,7 @@ class V3Layout(Layout):
                 has_copy = copied_documents(document) is not None
                 return GroupNode(path=path, dialect=PLUGIN.name, attributes=attributes, has_copy=has_copy)
             case "array":
-                metadata, quirks = parse_array(document, self.dialect.chosen)
+                metadata, quirks = _parse_array(document, self.dialect.chosen, source)
                 return ArrayNode(
                     path=path,
                     dialect=PLUGIN.name,
@@ -288,6 +291,9 @@ class V3Layout(Layout):
                     quirks=quirks,
                 )
         raise MetadataError(f"node_type must be 'array' or 'group', not {shortened(node_type)}")
+
+
+_parse_array = ParseOnce(parse_array)
 
 
 def _is_ours(document: Mapping[str, Any]) -> bool:

@@ -181,7 +181,7 @@ class V3Draft2022Layout(Layout):
         return {key: dump(each.read(), indent=_INDENT) for key, each in copied.items()}
 
     def without_copy(self) -> V3Draft2022Layout:
-        return replace(self, copy=None)
+        return self if self.copy is None else replace(self, copy=None)
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return self.keys.chunks(path)
