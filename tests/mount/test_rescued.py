@@ -18,6 +18,7 @@ import pytest
 import zarr
 
 from tests.support.mounting import Mounted, mounted
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.fuse
 
@@ -264,3 +265,23 @@ def test_an_array_that_is_moved_to_a_temporary_name_of_another_view_is_saved(tmp
     [line] = (folder / "lost.jsonl").read_text().splitlines()
     assert (json.loads(line)["key"], json.loads(line)["nbytes"]) == (f"{view}/b.npy.part", len(before))
     assert str(folder) in ended.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--no-watch", "--metadata-ttl", "0")], ids=["watch", "no-watch"])
+@pytest.mark.parametrize("name", ["chunks/b/1", "zarr3/b/c/1", "chunks/b/notes.tmp"])
+def test_what_waits_in_a_new_folder_is_saved_when_another_program_creates_an_array_there(
+    store: Path, tmp_path: Path, name: str, options: tuple[str, ...]
+) -> None:
+    """A chunk that was closed before its array's document, and a temporary file, belong to no array of another program."""
+    written = np.full(LENGTH, 99, "<i4").tobytes()
+    with mounted(store, "--cache-dir", str(tmp_path), *options, ends_with=None) as mount:
+        (mount.path / name).parent.mkdir(parents=True)
+        (mount.path / name).write_bytes(written)
+        make(store, "b")
+        until(lambda: np.load(mount.path / "npy/b.npy")[0] == 7)
+        ended = mount.umount()
+    assert ended.returncode == 7
+    assert f"{name}: /b was replaced by an array; data saved in" in ended.stderr
+    assert elements(store / "b") == [7] * LENGTH * CHUNKS
+    (folder,) = rescued(tmp_path)
+    assert (folder / "files" / name).read_bytes() == written

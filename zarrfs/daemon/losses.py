@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+
+import trio
 
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.daemon.rescue import Rescue
-from zarrfs.errors import REFUSALS, NameInvalid, ZarrfsError
+from zarrfs.errors import REFUSALS, NameInvalid, StaleEntry, ZarrfsError
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import APART, NodePath, Prefix
@@ -36,6 +39,8 @@ class Losses:
         self.waited: list[tuple[str, str]] = []
         self.errors = RecentErrors()
         self._rescue = rescue
+        self._detached: list[tuple[Content, Exception]] = []
+        self._saving = trio.Lock()
 
     def add(self, name: str, error: BaseException, *, where: str = "publish") -> None:
         """Record a loss."""
@@ -80,15 +85,31 @@ class Losses:
 
         ``waited``: the name is that of a chunk, and no document of an array was written.
         """
-        error: Exception = NameInvalid(
-            "no document of an array beside it" if waited else "temporary name, never renamed",
-            key=content.ident,
-        )
+        why = "no document of an array beside it" if waited else "temporary name, never renamed"
+        error = await self._saved_value(content, NameInvalid(why, key=content.ident))
+        (self.waited if waited else self.failures).append((content.ident, str(error)))
+
+    def detach(self, contents: Iterable[Content], why: str) -> None:
+        """Take over values whose names existed in this mount only, in the folder of a node that was replaced: see `save_detached`."""
+        self._detached += [(content, StaleEntry(why, key=content.ident)) for content in contents]
+
+    async def save_detached(self) -> None:
+        """Save the values taken over by `detach`, and record their losses."""
+        async with self._saving:
+            while self._detached:
+                content, why = self._detached.pop(0)
+                error = await self._saved_value(content, why)
+                log.error("%s: not stored: %s", content.ident, error)
+                self.add(content.ident, error)
+                await content.erase()
+
+    async def _saved_value(self, content: Content, error: Exception) -> Exception:
+        """Save the value of a file; return the error with its location, or unchanged if it cannot be saved."""
         try:
-            error = _saved(error, await self._rescue.value(content, error))
+            return _saved(error, await self._rescue.value(content, error))
         except (OSError, ZarrfsError) as failure:
             log.error("%s: rescue failed: %s", content.ident, failure)
-        (self.waited if waited else self.failures).append((content.ident, str(error)))
+            return error
 
     async def of_shard(self, hierarchy: Hierarchy, shard: QueuedShard, error: Exception) -> bool:
         """Handle queued chunks that cannot be stored in their shard; return True if nothing is lost.

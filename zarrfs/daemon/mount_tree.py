@@ -35,6 +35,7 @@ from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
+from zarrfs.hierarchy.live_array import ERASED
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -278,6 +279,7 @@ class MountTree:
                 self.report("sync", error)
         for path in self.hierarchy.empty_groups.with_attributes:
             self.losses.add_once(path, "attributes lost: it did not become an array, and its dialect has no groups")
+        await self.losses.save_detached()
         for ident, waited in (each for view in self._views.values() for each in view.left()):
             await self.losses.of_name(self._context.temporaries.content(ident), waited=waited)
         return self.losses.failures
@@ -344,8 +346,11 @@ class MountTree:
         else:
             self._notify(self._affected(change, nodes), external=True)
 
-    def _on_removed(self, path: NodePath) -> None:
+    def _on_removed(self, path: NodePath, why: str) -> None:
         self.hierarchy.empty_groups.lose_unstored(path)
+        if why != ERASED and (left := self._moves.left_below(path.prefix)):
+            self.losses.detach(map(self._context.temporaries.detach, left), f"{path} {why}")
+            self._tasks.start_apart(self.losses.save_detached)
         self._notify(self._moves.lost(path.prefix))
 
     def _on_moved(self, old: Prefix, new: Prefix) -> None:

@@ -45,6 +45,14 @@ class Moves:
                     gone.append(ChangedEntry(path=self._path_of(ident), gone=True, superseded=True))
         return gone
 
+    def left_below(self, prefix: Prefix) -> list[str]:
+        """Return the idents of written files in the folder ``prefix``, in every view, that exist in this mount only."""
+        left = []
+        for name, view in self._views.items():
+            folders = tuple(f"{self._ident(name, names)}/" for names, is_folder in view.names_of(prefix) if is_folder)
+            left += [ident for ident, _ in view.left() if ident.startswith(folders)]
+        return left
+
     def _is_free(self, ident: str, is_folder: bool) -> bool:
         """Return True if no file continues under this name: an array that is replaced by its writer keeps its file."""
         return is_folder or self._staging.get(ident) is None

@@ -83,7 +83,7 @@ class Rescue:
         if snapshot is None:
             raise no_such_entry(content.ident)
         try:
-            folder = await threads.io(self._folder, content.ident)
+            folder = await threads.io(self._folder, content)
             await _save(folder, content.ident, snapshot.attributes.size, snapshot.read)
             await threads.io(self._add_line, folder, content.ident, why, {"nbytes": snapshot.attributes.size})
         finally:

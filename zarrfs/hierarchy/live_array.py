@@ -14,6 +14,9 @@ from zarrfs.stores.anchor import AbsentFolder
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Generation
 
+ERASED = "was erased"
+"""The reason for the end of a node that was removed and not replaced."""
+
 DocumentVersion = tuple[Key | None, Generation | None]
 """Key of the document that describes a node, and its generation; None for a node without one."""
 

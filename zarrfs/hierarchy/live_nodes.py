@@ -18,7 +18,7 @@ from zarrfs.arrays.live_node import LiveNode, unfenced
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.bound_paths import BoundPath, BoundPaths, moved_path, paths_of
 from zarrfs.hierarchy.known_nodes import without_large_attributes
-from zarrfs.hierarchy.live_array import DocumentVersion, LiveArray, OpenArray
+from zarrfs.hierarchy.live_array import ERASED, DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.moves import relocated
 from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
@@ -54,8 +54,8 @@ class LiveNodes:
         """Open folders of nodes, arrays or not."""
         self.turning: set[NodePath] = set()
         """Groups being turned into arrays, whose folders stay the same."""
-        self.on_removed: Callable[[NodePath], None] = lambda path: None
-        """Called with the path of a removed node: a later node at that path, or in its folder, is another one."""
+        self.on_removed: Callable[[NodePath, str], None] = lambda path, why: None
+        """Called with the path of a removed node and the reason: a later node at that path, or in its folder, is another one."""
         self.on_moved: Callable[[Prefix, Prefix], None] = lambda old, new: None
         """Called with the old and new prefixes of a moved node's paths, where no rename of the store reports the move."""
         self.changes = 0
@@ -175,7 +175,7 @@ class LiveNodes:
                     node.end("lost its folder during creation")
             elif node.is_described_at(target):
                 node.erased_by_mount = True
-                self._end(node, "was erased")
+                self._end(node, ERASED)
 
     def replaced(self, node: LiveArray, path: NodePath, chunk_prefix: Prefix) -> None:
         """Record that another array replaced ``node``, at ``path``, in this mount. Its queued chunks are saved (design/023)."""
@@ -189,11 +189,11 @@ class LiveNodes:
         # Else it ended when it was moved aside; the node now at its path continues.
         node.why_gone = why
 
-    def removed(self, path: NodePath, why: str = "was erased") -> None:
+    def removed(self, path: NodePath, why: str = ERASED) -> None:
         """End the node at ``path``, and all below it. (The folder of the root stays.)"""
         if path != ROOT:
             self.bound_paths.ended(path, why)
-            self.on_removed(path)
+            self.on_removed(path, why)
 
     def document_changed(self, key: Key) -> None:
         """Mark the array described by ``key``, if in use, for reading again: the value has changed."""
@@ -217,7 +217,7 @@ class LiveNodes:
             if isinstance(node, GroupNode) and node.explicit:
                 self._end(live, "was replaced by a group")
             elif not isinstance(node, UnsupportedNode) and not await self._store.prefix_exists(live.chunk_prefix):
-                self._end(live, "was erased")
+                self._end(live, ERASED)
             # Its documents may be about to be written.
             return None
         if live.metadata is not None and not (live.chunk_prefix == node.chunk_prefix and live.metadata.stores_as(node.metadata)):

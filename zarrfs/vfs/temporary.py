@@ -144,6 +144,12 @@ class Temporaries:
         for ident in [ident for ident in self._files if ident.startswith(prefix)]:
             self.remove(ident)
 
+    def detach(self, ident: str) -> TemporaryContent:
+        """Remove the name of the temporary file ``ident``, and return a content that has its value until it is erased."""
+        alone = Temporaries(self._staging)
+        alone._files[ident] = self._files.pop(ident)
+        return alone.content(ident)
+
     def put(self, ident: str, value: _Value) -> None:
         """Set the value of the temporary file ``ident``, created if missing, to ``value``, which the table then owns."""
         self.remove(ident)
