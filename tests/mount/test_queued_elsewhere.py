@@ -13,6 +13,7 @@ import pytest
 import zarr
 
 from tests.support.mounting import Mounted, mounted
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.fuse
 
@@ -63,6 +64,21 @@ def test_a_later_write_at_the_new_path_is_not_undone(store: Path, options: tuple
         assert list(np.load(mount.path / "npy/b.npy")[::LENGTH]) == [7, 99, 88, 7]
     assert elements(store / "b") == [7, 99, 88, 7]
     assert not (store / "a").exists()
+
+
+@WRITERS
+def test_a_later_write_is_not_undone_if_the_array_was_away_for_a_moment(store: Path, write: Writer) -> None:
+    """It is renamed back before anything uses it at the other path: those that were queued before have the same path."""
+    with mounted(store, "--shard-delay", "600") as mount:
+        write_chunk(mount, "a", 1, 88)
+        write_chunk(mount, "a", 2, 88)
+        os.rename(store / "a", store / "b")
+        until(lambda: not (mount.path / "npy/a.npy").exists())
+        os.rename(store / "b", store / "a")
+        until((mount.path / "npy/a.npy").exists)
+        write(mount, "a", 1, 99)
+        assert list(np.load(mount.path / "npy/a.npy")[::LENGTH]) == [7, 99, 88, 7]
+    assert elements(store / "a") == [7, 99, 88, 7]
 
 
 @pytest.mark.parametrize("view", ["npy", "chunks"])

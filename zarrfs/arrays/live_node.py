@@ -93,9 +93,13 @@ class LiveNode:
         return self.anchor is None or self.folder is None or (self.anchor.holds and self.anchor.is_at(self.folder))
 
     def has_taken_place_of(self, other: LiveNode) -> bool:
-        """Return True if another program has renamed the folder of ``other``, as far as that is held, to be that of this node."""
+        """Return True if another program has renamed the folder of ``other``, as far as that is held, to be that of this node.
+
+        If it was renamed back before anything used it elsewhere, both have the same path."""
         folder, anchor = self.folder, other.anchor
-        return folder is not None and anchor is not None and folder != other.folder and anchor.prefix() == folder
+        if folder is None or anchor is None or (folder == other.folder and other.why_gone is None) or other.replaced_by_mount:
+            return False
+        return anchor.prefix() == folder
 
     # --- for readers and writers ---------------------------------------------------------------------------------------------
 
