@@ -285,3 +285,18 @@ def test_what_waits_in_a_new_folder_is_saved_when_another_program_creates_an_arr
     assert elements(store / "b") == [7] * LENGTH * CHUNKS
     (folder,) = rescued(tmp_path)
     assert (folder / "files" / name).read_bytes() == written
+
+
+def test_what_waits_in_a_group_is_saved_when_another_program_renames_the_group(store: Path, tmp_path: Path) -> None:
+    written = np.full(LENGTH, 99, "<i4").tobytes()
+    with mounted(store, "--cache-dir", str(tmp_path), ends_with=None) as mount:
+        zarr.create_group(str(store), path="g")
+        until((mount.path / "chunks/g").exists)
+        (mount.path / "chunks/g/1").write_bytes(written)
+        os.rename(store / "g", store / "h")
+        until(lambda: not (mount.path / "chunks/g").exists())
+        ended = mount.umount()
+    assert ended.returncode == 7
+    assert "chunks/g/1: /g was erased or moved; data saved in" in ended.stderr
+    (folder,) = rescued(tmp_path)
+    assert (folder / "files/chunks/g/1").read_bytes() == written

@@ -15,7 +15,9 @@ from zarrfs.stores.base import Store
 from zarrfs.stores.values import Generation
 
 ERASED = "was erased"
-"""The reason for the end of a node that was removed and not replaced."""
+"""The reason for the end of a node that was removed for certain, and not replaced."""
+GONE = "was erased or moved"
+"""The same of a node of which only its absence is known."""
 
 DocumentVersion = tuple[Key | None, Generation | None]
 """Key of the document that describes a node, and its generation; None for a node without one."""

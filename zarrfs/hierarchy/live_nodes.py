@@ -18,7 +18,7 @@ from zarrfs.arrays.live_node import LiveNode, unfenced
 from zarrfs.errors import NameInvalid, NodeInDoubt
 from zarrfs.hierarchy.bound_paths import BoundPath, BoundPaths, moved_path, paths_of
 from zarrfs.hierarchy.known_nodes import without_large_attributes
-from zarrfs.hierarchy.live_array import ERASED, DocumentVersion, LiveArray, OpenArray
+from zarrfs.hierarchy.live_array import ERASED, GONE, DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.moves import relocated
 from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
@@ -208,7 +208,7 @@ class LiveNodes:
             if isinstance(node, ArrayNode) and path not in self.turning:
                 self.removed(path, "was replaced by an array")
             elif node is None and not await self._store.prefix_exists(path.prefix):
-                self.removed(path)
+                self.removed(path, GONE)
         live = self.at(path)
         if live is None:
             return None
@@ -217,7 +217,7 @@ class LiveNodes:
             if isinstance(node, GroupNode) and node.explicit:
                 self._end(live, "was replaced by a group")
             elif not isinstance(node, UnsupportedNode) and not await self._store.prefix_exists(live.chunk_prefix):
-                self._end(live, ERASED)
+                self._end(live, ERASED if live.anchor is not None and live.anchor.is_erased else GONE)
             # Its documents may be about to be written.
             return None
         if live.metadata is not None and not (live.chunk_prefix == node.chunk_prefix and live.metadata.stores_as(node.metadata)):
