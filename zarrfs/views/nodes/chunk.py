@@ -22,28 +22,26 @@ from zarrfs.errors import (
     LayoutChanged,
     StaleEntry,
     StoreUnsupported,
+    ZarrfsError,
 )
 from zarrfs.hierarchy.live_array import OpenArray
-from zarrfs.keys import WHOLE, ByteRange, NodePath
-from zarrfs.memory.budget import MemoryBudget
-from zarrfs.memory.spill import contiguous
+from zarrfs.keys import ByteRange, NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 from zarrfs.stores.values import KeyStat
 from zarrfs.vfs.content import Snapshot
-from zarrfs.vfs.kept import Kept, kept
-from zarrfs.vfs.node import Attributes
+from zarrfs.vfs.kept import kept
 from zarrfs.vfs.stage import Stage, StagingRoom
+from zarrfs.views.nodes.chunk_snapshots import IN_FILE_NBYTES, DecodedSnapshot, EncodedSnapshot, as_bytes
 from zarrfs.views.nodes.chunk_stage import ChunkStage
 from zarrfs.views.nodes.missing_chunks import missing_size
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
-# Encoded chunks up to this size are read whole, once, at the first read; larger ones in the requested ranges.
-_WHOLE_NBYTES = 8 * 1024 * 1024
-# Decoded chunks up to this size are read at open: that costs no more than the check that they still exist.
+# Chunks up to this size are read at open: at the first READ the value may have been replaced, and some programs (numpy.fromfile) take
+# an error of read(2) for data.
 _AT_ONCE_NBYTES = 1024 * 1024
-# An open file keeps a chunk of at least this size in a spill file if memory is short; a smaller one is decoded again.
-_IN_FILE_NBYTES = 1024 * 1024
+_TRIES = 3
+_NEVER = object()
 
 
 class ChunkFile(NodeContent):
@@ -55,11 +53,22 @@ class ChunkFile(NodeContent):
         self._open_array = open_array
         self.held_nbytes = open_array.held_nbytes
         self._coords = coords
+        self._given: object = _NEVER
+        """Generation of the value that was read at the last open: of others the kernel has no pages."""
         self._be_at(path if path is not None else open_array.array.path)
 
     @property
     def is_outdated(self) -> bool:
         return self._open_array.live.why_gone is not None
+
+    async def open_snapshot(self) -> Snapshot | None:
+        # A second open of the same value finds it in the kernel's pages.
+        if self._given is not _NEVER:
+            snapshot = await self.snapshot()
+            if snapshot is None or snapshot.attributes.generation == self._given:
+                return snapshot
+            await snapshot.aclose()
+        return await self.open_to_change()
 
     async def open_to_write(self) -> None:
         await self._context.hierarchy.live.open_to_write(self._open_array.live)
@@ -144,7 +153,6 @@ class DecodedChunk(ChunkFile):
         self._room = view_format.context.staging.room.kept
         self._is_variable = open_array.array.plain is not None
         self._nbytes = open_array.array.metadata.chunk_nbytes(coords)
-        self._was_given = False
         self.fixed_size = None if self._is_variable else self._nbytes
         # Elements without a fixed size are replaced together.
         self.merged = not self._is_variable
@@ -160,22 +168,17 @@ class DecodedChunk(ChunkFile):
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stored_ns)
         generation = stat.generation if stat is not None else None
         nbytes = self._nbytes if stat is not None else await missing_size(open_array.array, self._coords)
-        return _DecodedSnapshot(open_array, self._coords, nbytes, mtime_ns, generation, self._room)
-
-    async def open_snapshot(self) -> Snapshot | None:
-        # A second open finds the chunk in the kernel's pages.
-        if not self._was_given:
-            return await self.open_to_change()
-        return await self.snapshot()
+        return DecodedSnapshot(open_array, self._coords, nbytes, mtime_ns, generation, self._room)
 
     async def open_to_change(self) -> Snapshot | None:
         if not self._is_variable and self._nbytes <= _AT_ONCE_NBYTES:
-            self._was_given = True
+            self._given = None
             found = await self._open_array.array.stored_chunk(self._coords)
             if found is not None:
                 data, stat = found
+                self._given = stat.generation
                 mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stat.mtime_ns)
-                return _DecodedSnapshot(
+                return DecodedSnapshot(
                     self._open_array,
                     self._coords,
                     self._nbytes,
@@ -192,7 +195,7 @@ class DecodedChunk(ChunkFile):
         elements, _ = await _decoded(open_array, self._coords)
         if elements is None and self._view_format.fills(open_array.array.node):
             elements = await open_array.array.filled(self._coords)
-        return None if elements is None else _as_bytes(elements)
+        return None if elements is None else as_bytes(elements)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         if self._is_variable:
@@ -202,11 +205,11 @@ class DecodedChunk(ChunkFile):
             data = await self.load()
             if data is None:
                 # Another program has erased it since it was opened.
-                data = _as_bytes(await self._open_array.array.filled(self._coords))
+                data = as_bytes(await self._open_array.array.filled(self._coords))
         return self._stage(room, data)
 
     async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
-        if self._is_variable or not isinstance(seen, _DecodedSnapshot):
+        if self._is_variable or not isinstance(seen, DecodedSnapshot):
             return await super().stage_over(room, seen, new_nbytes)
         await self._current()
         if (data := await seen.at_hand()) is None:
@@ -274,17 +277,17 @@ class DecodedChunk(ChunkFile):
             elements = await self._open_array.array.filled(self._coords)
         if elements is None:
             return None
-        data = _as_bytes(elements)
+        data = as_bytes(elements)
         stored_ns = stat.mtime_ns if stat is not None else None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=len(data), stored_ns=stored_ns)
-        return _DecodedSnapshot(
+        return DecodedSnapshot(
             self._open_array,
             self._coords,
             len(data),
             mtime_ns,
             stat.generation if stat is not None else None,
             self._room,
-            data=kept(data, self._room, in_file=len(data) >= _IN_FILE_NBYTES),
+            data=kept(data, self._room, in_file=len(data) >= IN_FILE_NBYTES),
         )
 
 
@@ -299,7 +302,26 @@ class EncodedChunk(ChunkFile):
         if stat is None:
             return None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
-        return _EncodedSnapshot(self._open_array, self._coords, stat, mtime_ns, self._context.staging.room.kept)
+        return EncodedSnapshot(self._open_array, self._coords, stat, mtime_ns, self._context.staging.room.kept)
+
+    async def open_to_change(self) -> Snapshot | None:
+        for _ in range(_TRIES):
+            snapshot = await self.snapshot()
+            if snapshot is None or snapshot.attributes.size > _AT_ONCE_NBYTES:
+                break
+            self._given = snapshot.attributes.generation
+            try:
+                await snapshot.read(0, 1)
+            except StaleEntry:
+                await snapshot.aclose()
+            except ZarrfsError:
+                # It is the error of read(2).
+                break
+            else:
+                break
+        else:
+            return await self.snapshot()
+        return snapshot
 
     async def load(self) -> Buffer | None:
         array = (await self._current()).array
@@ -328,84 +350,6 @@ class EncodedChunk(ChunkFile):
         return metadata.chunk_grid.chunk_shape(self._coords), metadata.data_type, metadata.codecs
 
 
-class _DecodedSnapshot(Snapshot):
-    def __init__(
-        self,
-        open_array: OpenArray,
-        coords: Coords,
-        nbytes: int,
-        mtime_ns: int | None,
-        generation: str | None,
-        room: MemoryBudget,
-        *,
-        data: Kept | None = None,
-        stored: Kept | None = None,
-    ) -> None:
-        self._open_array = open_array
-        self._coords = coords
-        self._generation = generation
-        self._room = room
-        self._data = data
-        self._stored = stored
-        self.attributes = Attributes(False, nbytes, mtime_ns, generation=generation)
-
-    async def at_hand(self) -> Buffer | None:
-        """Return the chunk, if no request to the store is needed."""
-        if self._data is None and self._stored is None:
-            return None
-        return await self.read(0, self.attributes.size)
-
-    async def read(self, offset: int, size: int) -> Buffer:
-        if self._data is not None:
-            return self._data.data[offset : offset + size]
-        stored = self._stored.data if self._stored is not None else None
-        try:
-            elements = await self._open_array.reader.chunk(self._coords, self._generation, stored)
-        except GenerationMismatch as error:
-            raise _replaced(self._open_array, self._coords) from error
-        if elements is None:
-            elements = await self._open_array.array.filled(self._coords)
-        data = _as_bytes(elements)
-        # A small chunk is decoded again if there is no room for it.
-        self._data, self._stored = kept(data, self._room, in_file=len(data) >= _IN_FILE_NBYTES), None
-        return data[offset : offset + size]
-
-    async def aclose(self) -> None:
-        self._data = self._stored = None
-
-
-class _EncodedSnapshot(Snapshot):
-    def __init__(self, open_array: OpenArray, coords: Coords, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget) -> None:
-        self._open_array = open_array
-        self._coords = coords
-        self._generation = stat.generation
-        self._room = room
-        self._data: Kept | None = None
-        self.attributes = Attributes(False, stat.size, mtime_ns, generation=stat.generation)
-
-    async def read(self, offset: int, size: int) -> Buffer:
-        nbytes = self.attributes.size
-        if offset >= nbytes or not size:
-            return b""
-        if self._data is None and nbytes <= _WHOLE_NBYTES and self._room.has(nbytes):
-            self._data = kept(await self._part(WHOLE), self._room)
-        if self._data is None:
-            return await self._part(ByteRange(offset, min(size, nbytes - offset)))
-        return self._data.data[offset : offset + size]
-
-    async def aclose(self) -> None:
-        self._data = None
-
-    async def _part(self, byte_range: ByteRange) -> Buffer:
-        try:
-            parts = await self._open_array.array.chunks.get_parts(self._coords, [byte_range], self._generation)
-        except GenerationMismatch as error:
-            raise _replaced(self._open_array, self._coords) from error
-        if not parts:
-            raise _replaced(self._open_array, self._coords)
-        return parts[0]
-
-
 async def decoded_size(open_array: OpenArray, coords: Coords) -> int:
     """Return the size in bytes of the file of a decoded chunk.
 
@@ -428,12 +372,3 @@ async def _decoded(open_array: OpenArray, coords: Coords) -> tuple[NDArray | Non
         except GenerationMismatch:
             continue
     return None, None
-
-
-def _replaced(open_array: OpenArray, coords: Coords) -> StaleEntry:
-    path = open_array.array.path
-    return StaleEntry(f"chunk {coords} of {path} was replaced before it was read", key=path)
-
-
-def _as_bytes(elements: NDArray) -> Buffer:
-    return contiguous(elements).reshape(-1).view(np.uint8).data.toreadonly() if elements.size else b""
