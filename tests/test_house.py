@@ -30,7 +30,7 @@ HOUSE = """
     lifecycle       options
     options         memory
     fuse            vfs in_flight memory
-    views           vfs hierarchy arrays containers dialects model stores.base memory threads registry
+    views           vfs hierarchy arrays containers dialects model stores.base memory threads durability registry
     vfs             memory threads durability
     hierarchy       arrays dialects codecs model stores.base stores.moving threads fences registry
     transformers    arrays model stores.base stores.locks stores.moving fences in_flight

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.mounting import Mounted, mounted
 from tests.support.programs import cannot, demand
+from tests.support.small_shards import document, shard, sharding
 
 pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
 
@@ -166,3 +168,113 @@ def test_the_end_of_a_mount_that_wrote_makes_everything_durable(tmp_path: Path) 
                 assert (mount.path / "raw" / "k").read_bytes() == b"new value"
             assert mount.umount().returncode == 0
         assert ("syncfs ." in seen(tmp_path / f"trace{wrote}", tmp_path / "store")) == wrote
+
+
+# --- shards, which are stored after the publish of their chunks
+
+SHARD_DURABLE = ["fsync new", "rename new 0", "fsync a/c/0", "fsync a/c"]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    demand("strace")
+    folder = tmp_path / "store" / "a"
+    (folder / "c").mkdir(parents=True)
+    (folder / "zarr.json").write_bytes(document(8, 4, sharding(2)))
+    (folder / "c" / "0").write_bytes(shard(2, {0: b"ab", 1: b"cd"}))
+    return tmp_path / "store"
+
+
+def change_a_chunk(path: Path, *, fsync: bool) -> None:
+    with path.open("r+b") as file:
+        file.write(b"xy")
+        if fsync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@pytest.mark.parametrize("chunk", ["chunks/a/0", "zarr3/a/c/0", "npy/a.npy"])
+def test_fsync_of_a_chunk_writes_its_shard_down_before_it_replaces_the_old_one(shards: Path, tmp_path: Path, chunk: str) -> None:
+    with mounted(shards, "--shard-delay", "600") as mount, traced(mount, tmp_path / "trace") as calls:
+        if chunk.endswith(".npy"):
+            size = (mount.path / chunk).stat().st_size
+            with (mount.path / chunk).open("r+b") as file:
+                os.pwrite(file.fileno(), b"xy", size - 8)
+                os.fsync(file.fileno())
+        else:
+            change_a_chunk(mount.path / chunk, fsync=True)
+        assert calls()[:4] == SHARD_DURABLE
+
+
+def test_with_durable_every_close_of_a_chunk_is_an_fsync_of_its_shard(shards: Path, tmp_path: Path) -> None:
+    with mounted(shards, "--durable", "--shard-delay", "600") as mount, traced(mount, tmp_path / "trace") as calls:
+        change_a_chunk(mount.path / "chunks/a/0", fsync=False)
+        assert calls()[:4] == SHARD_DURABLE
+
+
+def test_fsync_of_a_temporary_name_is_kept_for_the_shard_of_the_renamed_chunk(shards: Path, tmp_path: Path) -> None:
+    with mounted(shards, "--shard-delay", "600") as mount, traced(mount, tmp_path / "trace") as calls:
+        temporary = mount.path / "chunks/a/.0.tmp"
+        temporary.touch()
+        change_a_chunk(temporary, fsync=True)
+        temporary.rename(mount.path / "chunks/a/0")
+        assert calls()[:4] == SHARD_DURABLE
+
+
+@pytest.mark.parametrize("folder", ["chunks/a", "chunks", "zarr3/a/c", "npy", "raw"])
+def test_fsync_of_a_folder_makes_the_shards_durable_that_it_stores(shards: Path, tmp_path: Path, folder: str) -> None:
+    with mounted(shards, "--shard-delay", "600") as mount, traced(mount, tmp_path / "trace") as calls:
+        change_a_chunk(mount.path / "chunks/a/0", fsync=False)
+        assert calls() == []
+        fd = os.open(mount.path / folder, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        assert calls()[:4] == SHARD_DURABLE
+
+
+def test_fsync_of_a_new_group_makes_it_durable(mount: Mounted, tmp_path: Path) -> None:
+    with traced(mount, tmp_path / "trace") as calls:
+        (mount.path / "chunks" / "group").mkdir()
+        fd = os.open(mount.path / "chunks" / "group", os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        assert calls()[:2] == ["fsync new", "rename new zarr.json"]
+        assert {"fsync group", "fsync ."} <= set(calls())
+
+
+CHANGES = {
+    "a new chunk in chunks/": (lambda root: (root / "chunks/a/1").write_bytes(b"xy"), "chunks/a"),
+    "a removed chunk in chunks/": (lambda root: (root / "chunks/a/0").unlink(), "chunks/a"),
+    "a removed chunk in zarr3/": (lambda root: (root / "zarr3/a/c/0").unlink(), "zarr3/a/c"),
+    "a removed chunk, by the folder above": (lambda root: (root / "chunks/a/0").unlink(), "chunks"),
+    "a renamed array": (lambda root: (root / "npy/a.npy").rename(root / "npy/b.npy"), "npy"),
+    "a removed array": (lambda root: (root / "npy/a.npy").unlink(), "npy"),
+}
+
+
+@pytest.mark.parametrize("dialect", ["v3", "v2", "v3_2019", "v3_2022"])
+@pytest.mark.parametrize("what", CHANGES)
+def test_fsync_of_a_folder_makes_its_names_durable_wherever_their_keys_are(tmp_path: Path, dialect: str, what: str) -> None:
+    demand("strace")
+    (tmp_path / "store").mkdir()
+    change, folder = CHANGES[what]
+    with mounted(tmp_path / "store", "--new-dialect", dialect, "--new-chunks", "2") as mount:
+        np.save(mount.path / "npy/a.npy", np.array([1, 2, 0, 0], "u1"))
+    with mounted(tmp_path / "store") as mount:
+        names = set(tree(mount.store))
+        with traced(mount, tmp_path / "trace") as calls:
+            change(mount.path)
+            fd = os.open(mount.path / folder, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+            synced = {call.removeprefix("fsync ") for call in calls() if call.startswith("fsync ")}
+        different = names ^ set(tree(mount.store))
+        # Of folders that appeared or disappeared, the name is what counts.
+        changed = {os.path.dirname(name) or "." for name in different if os.path.dirname(name) not in different}
+        assert changed
+        assert changed <= synced
+
+
+def tree(folder: Path) -> list[str]:
+    """Return the paths of all files and folders in ``folder`` that zarrfs shows."""
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if ".zarrfs" not in path.parts]

@@ -44,10 +44,8 @@ _MOST_UNREPORTED = 1000
 
 _publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
 
-
 OnChange = Callable[[Change, Prefix, Sequence[Coords]], None]
 """Receives a change to a queued shard and the coordinates of the changed chunks, of the array with this chunk prefix."""
-
 
 OnLoss = Callable[[QueuedShard, Exception], Awaitable[bool]]
 """Called with a queued shard that can no longer be published, and the error, before it is removed. Returns True if nothing is lost."""
@@ -121,13 +119,14 @@ class ShardQueue:
             await self._publish(shard)
             node.check()
 
-    async def publish(self, target: ShardsAt) -> None:
-        """Publish the queued shards at ``target``; raise the first failure after trying all.
+    async def publish(self, target: ShardsAt) -> list[Key]:
+        """Publish the queued shards at ``target``; return their keys, or raise the first failure after trying all.
 
         The error of a shard lost in the background is raised once.
         """
         first: Exception | None = None
-        for shard in [each for each in self._shards.values() if each.is_at(target)]:
+        shards = [each for each in self._shards.values() if each.is_at(target)]
+        for shard in shards:
             try:
                 await self._publish(shard)
             except ZarrfsError as error:
@@ -137,6 +136,7 @@ class ShardQueue:
             del self._unreported[shard]
         if first is not None:
             raise first
+        return [shard.key for shard in shards]
 
     async def end(self) -> list[Key]:
         """Publish everything; pass failed shards to `OnLoss`; return the keys of the lost ones."""

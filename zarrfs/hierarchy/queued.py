@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from zarrfs.arrays.queued_shard import QueuedShard, ShardsAt
 from zarrfs.arrays.shard_queue import ShardQueue
-from zarrfs.keys import Prefix
+from zarrfs.keys import Key, Prefix
 
 
 class QueuedShards:
@@ -18,10 +18,9 @@ class QueuedShards:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    async def publish(self, target: ShardsAt) -> None:
-        """Store the shards queued at ``target``. Raises the first failure."""
-        if self._queue is not None:
-            await self._queue.publish(target)
+    async def publish(self, target: ShardsAt) -> list[Key]:
+        """Store the shards queued at ``target``; return their keys. Raises the first failure."""
+        return await self._queue.publish(target) if self._queue is not None else []
 
     def below(self, prefix: Prefix) -> list[QueuedShard]:
         """Return the shards queued that lie below ``prefix`` now."""

@@ -202,8 +202,8 @@ class Staged:
         if self._state in (State.DIRTY, State.FAILED, State.PUBLISHING):
             with durability.demanded(self.area.durable):
                 await self._publish((State.DIRTY, State.FAILED))
-            if self.area.durable and not self.orphan:
-                await self.content.sync()
+                if self.area.durable and not self.orphan:
+                    await self.content.sync()
 
     async def publish_now(self) -> None:
         """Publish all that is staged, emptiness too."""
@@ -213,8 +213,9 @@ class Staged:
         """Publish all that is staged and make it durable."""
         with durability.demanded():
             await self.publish_now()
-        if not self.orphan:
-            await self.content.sync()
+            if not self.orphan:
+                # May store more: chunks that publishing only queued for their shard.
+                await self.content.sync()
 
     async def release(self) -> None:
         """Remove one handle. The last one publishes the rest; a failure is recorded, since no program waits for it."""

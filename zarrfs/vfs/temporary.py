@@ -195,7 +195,8 @@ class Temporaries:
             # A program that syncs a file may know it by its time from then on, as tensorstore does. For others the request is saved.
             await content.set_mtime(found.mtime_ns)
         if found.synced:
-            await content.sync()
+            with durability.demanded():
+                await content.sync()
 
     async def _take(self, content: Content, ident: str) -> None:
         """Turn the value of ``content`` into the temporary file ``ident``."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from zarrfs import durability
 from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.errors import NameInvalid, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
@@ -98,9 +99,12 @@ class ViewContext:
 
     async def sync_node(self, path: NodePath) -> None:
         """Run fsync(2) of the folder of a node: publish the queued chunks in it, wherever their keys are, and sync the store."""
-        await self.unstored.store(path)
-        await self.hierarchy.queued.publish(path)
-        await self.store.sync([self.hierarchy.folder_of(path)])
+        with durability.demanded():
+            await self.unstored.store(path)
+            shards = await self.hierarchy.queued.publish(path)
+            # Layouts that keep documents and chunks apart have more than one folder for a node.
+            apart = [layout.prefix for layout in await self.hierarchy.layouts(path) if not layout.per_node]
+            await self.store.sync([self.hierarchy.folder_of(path), *apart, *shards])
 
     async def flush_queued(self, target: Key | Prefix) -> None:
         """Publish the chunks queued for this key, or below this prefix, for a reader of the stored values.

@@ -33,10 +33,12 @@ def remove_folder(tree: FolderTree, parts: Parts) -> None:
                     unlink(folder, name)
         with tree.folder(parts[:-1]) as above:
             os.rmdir(parts[-1], dir_fd=above)
+        tree.unsynced.add(parts[:-1])
 
 
 def remove_tree(tree: FolderTree, parts: Parts) -> None:
     """Remove a folder and all its entries, of any kind; of the root folder the entries only."""
+    tree.unsynced.add(parts[:-1])
     # Not recursive, and each folder is looked up from the root: any depth costs neither stack nor descriptors.
     pending = [(parts, _TRIES)]
     while pending:

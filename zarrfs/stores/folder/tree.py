@@ -44,6 +44,7 @@ from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_belo
 from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.folder.presupposed import demand_not_erased, demand_presupposed, held_on_the_way
 from zarrfs.stores.folder.scan import Scan
+from zarrfs.stores.folder.unsynced import UnsyncedFolders
 from zarrfs.stores.os_errors import ABSENT
 from zarrfs.stores.values import Absent, DirEntry, Expected, Generation
 
@@ -70,8 +71,7 @@ class FolderTree:
         # Owner of new files and folders; None: the kernel's default.
         self.owner: rights.Owner | None = None
         self._warned: set[str] = set()
-        # Folders in which a folder was created or moved since they were last synced.
-        self._unsynced: set[Parts] = set()
+        self.unsynced = UnsyncedFolders()
 
     def close(self) -> None:
         """Close the root folder; no method is called afterwards."""
@@ -134,7 +134,7 @@ class FolderTree:
             if parts[: depth + 1] == _APART:
                 # Other users with write access to the store create their own files there.
                 rights.share(above, name)
-            self._unsynced.add(parts[:depth])
+            self.unsynced.add(parts[:depth])
         return os.open(name, flags, dir_fd=above)
 
     def stat(self, parts: Parts) -> os.stat_result | None:
@@ -311,6 +311,7 @@ class FolderTree:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
                 raise
+        self.unsynced.add(parts[:-1])
         return generation
 
     def set_mtime(self, parts: Parts, mtime_ns: int) -> Generation | None:
@@ -336,6 +337,7 @@ class FolderTree:
             with self.folder(parts[:-1]) as folder:
                 if self._value(folder, parts[-1]) is not None:
                     os.unlink(parts[-1], dir_fd=folder)
+                    self.unsynced.add(parts[:-1])
 
     # --- moving -------------------------------------------------------------------------------------------------------------
 
@@ -356,6 +358,8 @@ class FolderTree:
             if old != new and replaced and os.path.samestat(replaced, moved):
                 # rename(2) has no effect between two hard links of one file.
                 unlink(source, old[-1])
+        self.unsynced.add(old[:-1])
+        self.unsynced.add(new[:-1])
         return generation_of(moved)
 
     def rename_folder(self, old: Parts, new: Parts) -> bool:
@@ -364,40 +368,35 @@ class FolderTree:
             return False
         with self.folder(old[:-1]) as source, self.folder(new[:-1], create=True) as target:
             os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
-        self._unsynced.add(new[:-1])
-        self._renamed(old, new)
+        self.unsynced.renamed(old, new)
         return True
 
     def exchange_folders(self, one: Parts, other: Parts) -> None:
         """Exchange two folders. Raises EINVAL or ENOSYS if the file system cannot."""
         with self.folder(one[:-1]) as folder, self.folder(other[:-1]) as other_folder:
             exchange(folder, one[-1], other_folder, other[-1])
-        self._unsynced.update((one[:-1], other[:-1]))
-        self._renamed(one, other)
-        self._renamed(other, one)
-
-    def _renamed(self, old: Parts, new: Parts) -> None:
-        """Move unsynced state below one folder to the other."""
-        for parts in self._unsynced.copy():
-            if parts[: len(old)] == old:
-                self._unsynced.add(new + parts[len(old) :])
+        self.unsynced.renamed(one, other)
+        self.unsynced.renamed(other, one)
 
     # --- making durable -----------------------------------------------------------------------------------------------------
 
     def sync_all(self) -> None:
         """Return when all writes to the file system of the folder, and to those of this machine mounted in it, survive a power cut."""
-        for parts in ((), *local_below(self.root)):
-            # By the mount table of a moment ago.
-            with (
-                suppress(FileNotFoundError, NotADirectoryError, KeyConflict),
-                Closing(self.open_folder(parts, os.O_RDONLY)) as folder,
-            ):
-                sync_file_system(folder)
-        self._unsynced.clear()
+        with self.unsynced.all_synced():
+            for parts in ((), *local_below(self.root)):
+                # By the mount table of a moment ago.
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError, KeyConflict),
+                    Closing(self.open_folder(parts, os.O_RDONLY)) as folder,
+                ):
+                    sync_file_system(folder)
 
     def sync(self, values: Iterable[Parts], folders: Iterable[Parts] = ()) -> None:
-        """Return when values and their names (or their absence) survive a power cut; for ``folders``, the names in them."""
-        folders = set(folders)
+        """Return when values and their names (or their absence) survive a power cut; for ``folders``, all names below them."""
+        synced = self.unsynced.below(folders)
+        if synced is None:
+            self.sync_all()
+            return
         for parts in values:
             fd = self._open_value(parts)
             if fd is not None:
@@ -405,23 +404,8 @@ class FolderTree:
                     os.fsync(fd)
                 finally:
                     os.close(fd)
-            folders.add(parts[:-1])
-            folders.update(parts[:depth] for depth in range(len(parts) - 1) if parts[:depth] in self._unsynced)
-        for parts in sorted(folders, key=len, reverse=True):
-            self._sync_folder(parts)
-
-    def _sync_folder(self, parts: Parts) -> None:
-        # fsync does not cover what is created while it runs: forgotten before, and recorded again if it fails.
-        self._unsynced.discard(parts)
-        try:
-            with self.folder(parts, os.O_RDONLY) as folder:
-                os.fsync(folder)
-        except OSError as error:
-            if error.errno in ABSENT and parts:
-                self._sync_folder(parts[:-1])
-            elif error.errno != errno.EINVAL:  # fsync(2): the file system has no such operation for folders.
-                self._unsynced.add(parts)
-                raise
+            synced.add(parts[:-1])
+        self.unsynced.sync(synced, lambda parts: self.folder(parts, os.O_RDONLY))
 
     # --- listing ------------------------------------------------------------------------------------------------------------
 

@@ -221,8 +221,9 @@ class NodeFolder(OverlayDirectory):
         await (unstored.rename(folder.path, path) if is_unstored else self._context.editor.rename(folder.path, path))
 
     async def sync(self) -> None:
-        self.check()
-        await self._context.sync_node(self.path)
+        contents = await self._contents()
+        # In a folder of chunk keys: of the array, whose chunks may lie elsewhere in the store.
+        await self._context.sync_node(contents.live.path if isinstance(contents, ArrayContents) else self.path)
 
     def ident(self, name: str) -> str:
         """Return `File.ident` of the entry called ``name``."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 
+from zarrfs import durability
 from zarrfs.buffers import Buffer
 from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, StoreUnsupported
 from zarrfs.keys import Key, Prefix
@@ -235,9 +236,9 @@ class RawDirectory(OverlayDirectory):
             raise no_such_entry(old)
 
     async def sync(self) -> None:
-        with self.entered():
-            await self._context.hierarchy.queued.publish(self.prefix)
-            await self._store.sync([self.prefix])
+        with self.entered(), durability.demanded():
+            shards = await self._context.hierarchy.queued.publish(self.prefix)
+            await self._store.sync([self.prefix, *shards])
 
     def emptied(self) -> None:
         # If prefixes exist only through keys, a folder without keys stays in this mount, since a user created it.
