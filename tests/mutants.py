@@ -56,9 +56,9 @@ MUTANTS = [
     ),
     Mutant(
         "fsync: not called",
-        "stores/folder/tree.py",
-        "            if fd is not None:\n                try:\n                    os.fsync(fd)\n",
-        "            if fd is not None:\n                try:\n                    pass\n",
+        "stores/folder/unsynced.py",
+        "        try:\n            os.fsync(fd)\n",
+        "        try:\n            pass\n",
         "tests/stores tests/mount/test_strace.py",
     ),
     Mutant(

@@ -440,6 +440,27 @@ async def test_what_a_failed_set_leaves(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @trio_test
+async def test_after_a_failed_fsync_a_value_has_to_be_written_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux reports lost pages once, and the next fsync(2) succeeds."""
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with opened(path) as store:
+        await store.set(Key("d/k"), b"lost")
+        await store.set(Key("d/l"), b"other")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fail)
+            with pytest.raises(StoreError, match="Input/output error"):
+                await store.sync([Key("d/k")])
+        with pytest.raises(StoreError, match="earlier fsync"):
+            await store.sync([Key("d/k")])
+        await store.sync([Key("d/l")])
+        await store.set(Key("d/k"), b"written again")
+        await store.sync([Key("d/k")])
+
+
+@trio_test
 async def test_what_a_dead_writer_left_behind_is_hidden_and_removed(path: Path) -> None:
     (path / "d").mkdir()
     (path / "e").mkdir()

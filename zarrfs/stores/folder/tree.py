@@ -44,7 +44,7 @@ from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_belo
 from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.folder.presupposed import demand_not_erased, demand_presupposed, held_on_the_way
 from zarrfs.stores.folder.scan import Scan
-from zarrfs.stores.folder.unsynced import UnsyncedFolders
+from zarrfs.stores.folder.unsynced import FailedSyncs, UnsyncedFolders
 from zarrfs.stores.os_errors import ABSENT
 from zarrfs.stores.values import Absent, DirEntry, Expected, Generation
 
@@ -72,6 +72,7 @@ class FolderTree:
         self.owner: rights.Owner | None = None
         self._warned: set[str] = set()
         self.unsynced = UnsyncedFolders()
+        self._failed_syncs = FailedSyncs()
 
     def close(self) -> None:
         """Close the root folder; no method is called afterwards."""
@@ -312,6 +313,7 @@ class FolderTree:
                     os.unlink(temporary, dir_fd=folder)
                 raise
         self.unsynced.add(parts[:-1])
+        self._failed_syncs.replaced(parts)
         return generation
 
     def set_mtime(self, parts: Parts, mtime_ns: int) -> Generation | None:
@@ -360,6 +362,7 @@ class FolderTree:
                 unlink(source, old[-1])
         self.unsynced.add(old[:-1])
         self.unsynced.add(new[:-1])
+        self._failed_syncs.replaced(new)
         return generation_of(moved)
 
     def rename_folder(self, old: Parts, new: Parts) -> bool:
@@ -400,10 +403,8 @@ class FolderTree:
         for parts in values:
             fd = self._open_value(parts)
             if fd is not None:
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+                with Closing(fd):
+                    self._failed_syncs.sync(parts, fd)
             synced.add(parts[:-1])
         self.unsynced.sync(synced, lambda parts: self.folder(parts, os.O_RDONLY))
 

@@ -1,4 +1,4 @@
-"""Folders whose names may be lost in a power cut."""
+"""Folders whose names may be lost in a power cut, and files of which a part is lost already."""
 
 from __future__ import annotations
 
@@ -81,3 +81,32 @@ class UnsyncedFolders:
                 elif error.errno != errno.EINVAL:  # fsync(2): the file system has no such operation for folders.
                     self.add(parts)
                     raise
+
+
+class FailedSyncs:
+    """The files whose fsync(2) failed. Linux reports such a failure once; the next fsync(2) succeeds although the data is lost.
+
+    At most `_MOST` are known. Threads may call the methods concurrently.
+    """
+
+    def __init__(self) -> None:
+        # The file by device and inode number, and the error.
+        self._files: dict[Parts, tuple[tuple[int, int], int]] = {}
+
+    def sync(self, parts: Parts, fd: int) -> None:
+        """Run fsync(2) of a value. Raises the error of an earlier one of the same file again."""
+        status = os.fstat(fd)
+        file = status.st_dev, status.st_ino
+        failed, error_number = self._files.get(parts, (None, 0))
+        if failed == file:
+            raise OSError(error_number, f"{os.strerror(error_number)} in an earlier fsync: write the value again")
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            if len(self._files) < _MOST:
+                self._files[parts] = file, error.errno or errno.EIO
+            raise
+
+    def replaced(self, parts: Parts) -> None:
+        """Forget a file: its value is another one now."""
+        self._files.pop(parts, None)
