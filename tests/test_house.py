@@ -33,7 +33,7 @@ HOUSE = """
     views           vfs hierarchy arrays containers dialects model stores.base memory threads durability registry
     vfs             memory threads durability
     hierarchy       arrays dialects codecs model stores.base stores.moving threads fences registry
-    transformers    arrays model stores.base stores.locks stores.moving fences in_flight
+    transformers    arrays model stores.base stores.locks stores.moving memory threads fences in_flight
     arrays          codecs model stores.base stores.locks memory threads
     stores          memory threads durability registry
     containers      model

@@ -7,6 +7,8 @@ this tree in the module that calls the library (``raise ... from``).
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class ZarrfsError(Exception):
     """Base of all exceptions that zarrfs raises deliberately.
@@ -17,6 +19,12 @@ class ZarrfsError(Exception):
     def __init__(self, message: str, *, key: str | None = None) -> None:
         super().__init__(message)
         self.key = key
+
+    def again(self) -> Self:
+        """Return an equal error without a traceback, to be kept or raised again.
+
+        A kept error with its traceback keeps the variables of all functions that it went through, among them the data."""
+        return type(self)(*self.args, key=self.key)
 
 
 # --- requests of the user that fail ---------------------------------------------------------------------------------------------
@@ -247,3 +255,15 @@ REFUSALS: tuple[type[ZarrfsError], ...] = (
     TooLarge,
 )
 """Content that cannot be stored at its destination, in any state of the store; all other errors may be temporary."""
+
+
+def raise_first(failed: list[Exception]) -> None:
+    """Raise the first of these errors, if any, and empty the list.
+
+    An error has the variables of the function that raises it. If these include the error, both are kept, with the data in the variables
+    of all functions that it went through, until the next full garbage collection."""
+    try:
+        if failed:
+            raise failed[0]
+    finally:
+        failed.clear()

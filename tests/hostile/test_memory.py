@@ -6,6 +6,7 @@ Each test repeats an attack, actual or possible, and asserts the outcome (the ri
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import sqlite3
@@ -16,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +25,7 @@ import pytest
 
 from tests.support.large_stores import BOMBS, MIB, sparse, v2, v3, write
 from tests.support.length import FULL, share
-from tests.support.mounting import Mounted, mounted
+from tests.support.mounting import Mounted, mounted, mounted_hanging
 from tests.support.resident import sampled
 
 pytestmark = pytest.mark.fuse
@@ -418,6 +420,22 @@ def test_many_files_with_a_little_staged_in_each(tmp_path: Path) -> None:
             for fd in opened:
                 os.close(fd)
         assert all((store / f"k{number}").read_bytes() == piece for number in range(0, 800, 50))
+
+
+@pytest.mark.full_length
+def test_values_written_to_a_store_that_hangs(tmp_path: Path) -> None:
+    """Their writers get ETIMEDOUT and go on to the next; the store still has the values, and may hang for hours."""
+    (tmp_path / "store").mkdir()
+    value = os.urandom(LIMIT // 8)
+    options = {"memory_limit": LIMIT, "cache_dir": str(tmp_path / "cache")}
+    with mounted_hanging(tmp_path / "store", 0.1, ends_with=7, **options) as mount, sampled(mount.pid) as peak:
+        mount.hang("*", "set")
+        number = 0
+        while mount.operations()["set"] < 8 * 6:
+            number += 1
+            assert errno_of(partial((mount.path / f"raw/{number}").write_bytes, value)) == errno.ETIMEDOUT
+        mount.answer()
+    assert peak.nbytes < ALLOWED, f"{peak.nbytes / 1e6:.0f} MB, {peak.before / 1e6:.0f} at first"
 
 
 def test_a_huge_value_that_is_read_anywhere(tmp_path: Path) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import gc
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pytest
 import trio
 from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 
-from tests.support.stores import WaitingStore, contents, fill
-from zarrfs.errors import StoreTimeout
+from tests.support.stores import InterruptedStore, WaitingStore, contents, fill
+from zarrfs.arrays.concurrency import for_each
+from zarrfs.arrays.flight import Flight
+from zarrfs.errors import StoreError, StoreFull, StoreTimeout
 from zarrfs.keys import WHOLE, Key, Prefix
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.deadline import DeadlineStore
 
@@ -189,3 +194,79 @@ async def test_writes_under_way_when_the_nursery_ends(autojump_clock: MockClock)
             await wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
     assert await contents(inner) == {}
+
+
+class Value(bytearray):
+    """A value whose release can be observed."""
+
+
+class FullStore(InterruptedStore):
+    async def interrupt(self, operation: str, target: str) -> None:
+        raise StoreFull("full")
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("way", ["alone", "several", "shared"])
+@trio_test
+async def test_the_value_of_a_failed_write_is_not_kept_by_its_error(way: str) -> None:
+    """The collector may find such a cycle after many further failed writes: each kept its value."""
+    async with trio.open_nursery() as nursery:
+        store = DeadlineStore(FullStore(MemoryStore()), SECONDS, nursery)
+
+        async def write(value: memoryview) -> None:
+            async def one(key: Key) -> None:
+                await store.set(key, value)
+
+            match way:
+                case "alone":
+                    await one(A)
+                case "several":
+                    await for_each([A, B], one, 2)
+                case "shared":
+                    flight = Flight()
+                    with suppress(StoreError), flight.under_way():
+                        await one(A)
+                    await flight.landed()
+
+        with without_collector():
+            value = Value(b"1")
+            released = weakref.ref(value)
+            with suppress(StoreFull):
+                await write(memoryview(value))
+            del value
+            assert released() is None
+
+
+@pytest.mark.logs("given up by its caller, ended: done")
+@trio_test
+async def test_values_of_abandoned_writes_are_counted_and_further_ones_are_in_files(autojump_clock: MockClock) -> None:
+    """The writers have released them, and a store may hang for hours."""
+    nbytes = 1 << 20
+    budget = MemoryBudget(2 * nbytes + nbytes // 2)
+    async with trio.open_nursery() as nursery:
+        inner = WaitingStore(MemoryStore(), "set", stubborn=True)
+        store = DeadlineStore(inner, SECONDS, nursery, budget)
+        released: list[weakref.ref[Value]] = []
+        with without_collector():
+            for number in range(6):
+                value = Value(bytes([number]) * nbytes)
+                released.append(weakref.ref(value))
+                with suppress(StoreTimeout):
+                    await store.set(Key(f"{number}"), memoryview(value))
+                del value
+                # Each may be the probe of a store that does not accept changes.
+                await trio.sleep(2 * SECONDS)
+            assert [each() is None for each in released] == [False, False, True, True, True, True]
+            assert budget.nbytes == 2 * nbytes
+            inner.let_go()
+        # Writes to the same keys wait for those that were abandoned.
+        await store.erase_prefix(Prefix(""))
+        assert budget.nbytes == 0

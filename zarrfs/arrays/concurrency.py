@@ -12,6 +12,7 @@ from typing import TypeVar
 import trio
 
 from zarrfs import threads
+from zarrfs.errors import raise_first
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -51,8 +52,7 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], widt
     async with trio.open_nursery() as nursery:
         for _ in range(width):
             nursery.start_soon(work, nursery.cancel_scope)
-    if failed:
-        raise failed[0]
+    raise_first(failed)
 
 
 async def each_found(items: Sequence[T], look: Callable[[T], Awaitable[F | None]], width: int) -> AsyncGenerator[tuple[T, F]]:

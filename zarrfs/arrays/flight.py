@@ -31,7 +31,7 @@ class Flight:
         except GenerationMismatch:
             raise
         except StoreError as error:
-            self.error = error
+            self.error = error.again()
             raise
         finally:
             self.land()
@@ -44,4 +44,4 @@ class Flight:
         """Return when the request is over; the caller checks for its result. Raises the store's error."""
         await self._landed.wait()
         if self.error is not None:
-            raise self.error
+            raise self.error.again()

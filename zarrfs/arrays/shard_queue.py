@@ -25,7 +25,7 @@ from zarrfs.arrays.queued_shard import RETRY_SECONDS, QueuedShard, ShardsAt, cha
 from zarrfs.arrays.shard_room import ShardRoom
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.buffers import Buffer
-from zarrfs.errors import StaleEntry, StoreTimeout, ZarrfsError
+from zarrfs.errors import StaleEntry, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
@@ -124,18 +124,15 @@ class ShardQueue:
 
         The error of a shard lost in the background is raised once.
         """
-        first: Exception | None = None
+        failed: list[Exception] = []
         shards = [each for each in self._shards.values() if each.is_at(target)]
         for shard in shards:
             try:
                 await self._publish(shard)
             except ZarrfsError as error:
-                first = first or error
-        for shard in [each for each in self._unreported if each.is_at(target)]:
-            first = first or self._unreported[shard]
-            del self._unreported[shard]
-        if first is not None:
-            raise first
+                failed.append(error)
+        failed += [self._unreported.pop(shard) for shard in [each for each in self._unreported if each.is_at(target)]]
+        raise_first(failed)
         return [shard.key for shard in shards]
 
     async def end(self) -> list[Key]:
@@ -299,7 +296,7 @@ class ShardQueue:
                 return
             if shard.failures != failures and shard.unanswered is not None:
                 # The store timed out while this task waited. If each retried in turn, the last would wait for all deadlines.
-                raise shard.unanswered
+                raise shard.unanswered.again()
             await self._store(shard)
             shard.since = trio.current_time()
             self._forget_if_empty(shard)
@@ -318,7 +315,7 @@ class ShardQueue:
         except BaseException as error:
             shard.written = shard.publishing | shard.written
             shard.failures += 1
-            shard.unanswered = error if isinstance(error, StoreTimeout) else None
+            shard.unanswered = error.again() if isinstance(error, StoreTimeout) else None
             if self.delay:
                 # During the publish the queue may have been empty.
                 self._run_soon()

@@ -101,7 +101,10 @@ class MountTree:
         noted = NotedStore(self.observed)
         self.store_operations = noted.operations
         tasks = Tasks(nursery)
-        timely = DeadlineStore(noted, config.timeout, tasks)
+        limit = config.memory_limit
+        self._budget = budget = MemoryBudget(limit)
+        staged = budget.share(limit // 4)
+        timely = DeadlineStore(noted, config.timeout, tasks, staged)
         whole: Store = ReadOnlyStore(timely) if config.read_only or not store.capabilities.write else timely
         self.store: Store = WithoutApart(whole)
         self.intents = Intents(whole)
@@ -119,8 +122,6 @@ class MountTree:
         spill = cache_directory(config)
         self.losses = Losses(Rescue(spill, public_url(config.store)))
         self.counters = HierarchyCounters()
-        limit = config.memory_limit
-        self._budget = budget = MemoryBudget(limit)
         freed = FreedMemory(lambda: budget.nbytes)
         budget.tidy = lambda: self._tasks.start_apart(threads.io, freed.give_back)
         configure(spill, max(1 << 20, min(limit // _LARGE, _LARGE_NBYTES)))
@@ -132,7 +133,7 @@ class MountTree:
             on_removed=self.losses.removed,
             save=self.losses.saved,
             durable=config.durable,
-            budget=budget.share(limit // 4),
+            budget=staged,
             kept=budget.share(limit // 8),
             spill_nbytes=max(1 << 20, min(64 << 20, limit // 8)),
             directory=spill,

@@ -98,10 +98,10 @@ def copied(data: bytes | bytearray | memoryview) -> bytes | memoryview:
 
 
 class Buffers:
-    """Buffers held together: in memory up to `large_nbytes` in total, else in files."""
+    """Buffers held together: in memory up to `large_nbytes` in total, or ``in_memory`` bytes, else in files."""
 
-    def __init__(self) -> None:
-        self._left = _large_nbytes
+    def __init__(self, in_memory: int | None = None) -> None:
+        self._left = _large_nbytes if in_memory is None else in_memory
         self._file: memoryview = memoryview(b"")
 
     def has_memory(self, nbytes: int) -> bool:

@@ -20,11 +20,13 @@ import trio
 
 from zarrfs import fences
 from zarrfs.buffers import Buffer
-from zarrfs.errors import StoreTimeout, ZarrfsError
+from zarrfs.errors import StoreTimeout, TooLarge, ZarrfsError, raise_first
 from zarrfs.keys import ByteRange, Key, Prefix
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import Answer, DirEntry, Generation, KeyStat
+from zarrfs.stores.values import Answer, DirEntry, Expected, Generation, KeyStat
+from zarrfs.transformers.abandoned_values import AbandonedValues, HeldValue
 from zarrfs.transformers.health import StoreHealth, Subject, Target
 from zarrfs.transformers.intercepting import InterceptingStore, Kind, Operation
 
@@ -50,16 +52,17 @@ class DeadlineStore(InterceptingStore):
     """Limits every operation of ``inner``, and the wait for each portion of a listing, to ``seconds``; then raises `StoreTimeout`.
 
     While the store hangs, operations fail at once. Writes run in ``nursery``, which the caller keeps open while the store is in use;
-    cancelling it abandons the writes in flight.
+    cancelling it abandons the writes in flight. ``budget``: see `AbandonedValues`.
     """
 
-    def __init__(self, inner: Store, seconds: float, nursery: Tasks) -> None:
+    def __init__(self, inner: Store, seconds: float, nursery: Tasks, budget: MemoryBudget | None = None) -> None:
         super().__init__(inner)
         self.seconds = seconds
         self._nursery = nursery
         self._health: dict[str, StoreHealth] = {}
         # Writes whose caller has given up. Others need no fence: two writes whose ends were not observed have no order.
         self._abandoned: list[_Write] = []
+        self._values = AbandonedValues(budget)
 
     async def intercept(self, operation: Operation, begin: Callable[[], Awaitable[T]]) -> T:
         targets = operation.targets
@@ -121,6 +124,13 @@ class DeadlineStore(InterceptingStore):
             return self.prefix_mtime_ns_now(prefix)
         except WouldWait:
             return await super().prefix_mtime_ns(prefix)
+
+    # --- values ------------------------------------------------------------------------------------------------------------
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        operation = Operation("set", Kind.CHANGES, (key,), memoryview(value).nbytes)
+        held = HeldValue(value)
+        return await self._write(operation.doing, (key,), lambda: self.inner.set(key, held.data, expect=expect), held)
 
     # --- empty operations send no request ----------------------------------------------------------------------------------
 
@@ -199,14 +209,18 @@ class DeadlineStore(InterceptingStore):
                 raise self._timeout(doing, targets)
             patience = self.seconds
 
-    async def _write(self, doing: str, targets: tuple[Key | Prefix, ...], operation: Callable[[], Awaitable[T]]) -> T:
+    async def _write(
+        self, doing: str, targets: tuple[Key | Prefix, ...], operation: Callable[[], Awaitable[T]], value: HeldValue | None = None
+    ) -> T:
         patience = await self._admitted(Subject.CHANGES, doing, targets)
         began: float | None = None
         with trio.move_on_after(patience):
             while before := next((write for write in self._abandoned if write.touches(targets)), None):
                 await before.ended.wait()
+            if value is not None:
+                await self._begin(doing, targets, value)
             began = trio.current_time()
-            write = _Write(doing, targets, began)
+            write = _Write(doing, targets, began, value)
             self._nursery.start_soon(self._run, write, operation, name=f"store: {doing}")
             try:
                 await write.ended.wait()
@@ -214,14 +228,25 @@ class DeadlineStore(InterceptingStore):
                 if not write.ended.is_set():
                     self._abandoned.append(write)
                     fences.given_up(write.ended)
+                    if value is not None:
+                        self._values.abandon(value)
             if write.error is not None:
-                raise write.error
+                failed, write.error = [write.error], None
+                raise_first(failed)
             result: T = write.result
             return result
         # A write that only waited for an earlier one never reached the store.
         if began is not None:
             self._health_of(targets).missed(Subject.CHANGES, targets, began)
         raise self._timeout(doing, targets)
+
+    async def _begin(self, doing: str, targets: tuple[Key | Prefix, ...], value: HeldValue) -> None:
+        try:
+            await self._values.begin(value)
+        except TooLarge as error:
+            raise StoreTimeout(
+                f"{doing}: earlier writes to {self.url} do not end, and hold the memory: {error}", key=targets[0]
+            ) from error
 
     async def _admitted(self, kind: Subject, doing: str, targets: tuple[Target, ...]) -> float:
         patience = await self._health_of(targets).admit(kind, targets)
@@ -263,9 +288,12 @@ class DeadlineStore(InterceptingStore):
                 self._health_of(write.targets).answered(Subject.CHANGES, write.targets)
         finally:
             write.ended.set()
+            if write.value is not None:
+                self._values.end(write.value)
             if write in self._abandoned:
                 self._abandoned.remove(write)
                 log.warning("%s: %s, given up by its caller, ended: %s", self.url, write.doing, write.error or "done")
+                write.error = None
 
     def _timeout(self, doing: str, targets: tuple[Target, ...]) -> StoreTimeout:
         return StoreTimeout(self._no_answer(doing), key=targets[0] if targets else None)
@@ -281,6 +309,7 @@ class _Write:
     doing: str
     targets: tuple[Key | Prefix, ...]
     began: float
+    value: HeldValue | None = None
     ended: trio.Event = field(default_factory=trio.Event)
     result: Any = None
     error: Exception | None = None

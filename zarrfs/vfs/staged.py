@@ -252,7 +252,7 @@ class Staged:
                 return
             if self._failures != failures and self._unanswered is not None:
                 # The store did not answer during this wait. If each waiter tried in turn, the last would wait for all deadlines.
-                raise self._unanswered
+                raise self._unanswered.again()
             assert self.stage is not None
             self._state = State.PUBLISHING
             try:
@@ -262,7 +262,7 @@ class Staged:
             except BaseException as error:
                 self._state = State.FAILED
                 self._failures += 1
-                self._unanswered = error if isinstance(error, StoreTimeout) else None
+                self._unanswered = error.again() if isinstance(error, StoreTimeout) else None
                 raise
             mtime_ns = self._mtime_ns
             moved, replaces = self.stage.moved, self.stage.replaces

@@ -27,7 +27,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, null
 
 import trio
 
-from zarrfs.errors import NodeInDoubt, ZarrfsError
+from zarrfs.errors import NodeInDoubt, ZarrfsError, raise_first
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES
@@ -120,14 +120,13 @@ class StagingArea:
 
     async def publish_below(self, prefix: str) -> None:
         """Publish all files whose ident begins with ``prefix``; raise the first failure after trying all."""
-        failed: list[ZarrfsError] = []
+        failed: list[Exception] = []
         for staged in [each for each in self.unpublished_below(prefix) if not each.is_lost]:
             try:
                 await staged.publish_now()
             except ZarrfsError as error:
                 failed.append(error)
-        if failed:
-            raise failed[0]
+        raise_first(failed)
 
     async def publish_all(self) -> list[tuple[Staged, Exception]]:
         """Publish all files; return the failed ones with their errors. For durability the caller syncs the store once."""

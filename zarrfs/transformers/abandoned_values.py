@@ -1,0 +1,68 @@
+"""Memory of values that a store may still read after their writers have given up.
+
+A write that misses its deadline continues, and keeps its value until it ends. Its writer gets the error and releases what it has staged,
+so the memory is no longer counted there. A store that hangs for long would accumulate such values without limit: while writes are
+abandoned, each is counted in the budget of staged bytes, or is copied to a file before it is passed to the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zarrfs import threads
+from zarrfs.buffers import Buffer
+from zarrfs.memory.budget import UNLIMITED, MemoryBudget
+from zarrfs.memory.spill import Buffers, is_mapped
+
+
+@dataclass(slots=True, eq=False)
+class HeldValue:
+    """The value of one write. ``is_counted``: its memory is taken from the budget here, not by its writer."""
+
+    data: Buffer
+    is_counted: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory: none if it is in a file."""
+        return 0 if is_mapped(self.data) else memoryview(self.data).nbytes
+
+
+class AbandonedValues:
+    """Values of abandoned writes, counted in ``budget`` (None: unlimited). Belongs to one event loop."""
+
+    def __init__(self, budget: MemoryBudget | None) -> None:
+        self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
+        self._abandoned: dict[HeldValue, None] = {}
+        self._buffers = Buffers(in_memory=0)
+
+    async def begin(self, held: HeldValue) -> None:
+        """Prepare a value for the store; `end` has to follow. Raises `TooLarge` if there is no room for it."""
+        if not self._abandoned:
+            # Its memory is counted by its writer, which waits for it.
+            return
+        self._count_all()
+        held.is_counted = self._budget.take(held.nbytes)
+        if not held.is_counted:
+            held.data = await threads.io(self._buffers.kept, memoryview(held.data).cast("B"))
+
+    def abandon(self, held: HeldValue) -> None:
+        """Record that the writer of a value has given up."""
+        if held.nbytes:
+            self._abandoned[held] = None
+            self._count_all()
+
+    def end(self, held: HeldValue) -> None:
+        """Record that the store has ended the write of a value."""
+        self._abandoned.pop(held, None)
+        if held.is_counted:
+            self._budget.give(held.nbytes)
+            held.is_counted = False
+        if not self._abandoned:
+            self._buffers = Buffers(in_memory=0)
+
+    def _count_all(self) -> None:
+        # At first its writer may still hold the memory, too.
+        for held in self._abandoned:
+            if not held.is_counted:
+                held.is_counted = self._budget.take(held.nbytes)
