@@ -27,3 +27,15 @@ def given_up(ended: trio.Event) -> None:
     found = _open.get()
     if found is not None:
         found.append(ended)
+
+
+def never_begun() -> None:
+    """Register an operation that failed at its deadline and was never passed to the store."""
+    ended = trio.Event()
+    ended.set()
+    given_up(ended)
+
+
+def abandoned() -> list[trio.Event]:
+    """Return the events registered in the body of the innermost `collected` so far."""
+    return list(_open.get() or ())

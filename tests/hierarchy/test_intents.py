@@ -14,7 +14,8 @@ from trio.testing import MockClock, trio_test
 from tests.support.arrays import reading
 from tests.support.stores import WaitingStore, contents, fill
 from zarrfs.errors import IntentTooNew, KeyConflict, MetadataError, StoreAccessDenied, StoreTimeout, ZarrfsError
-from zarrfs.hierarchy.intents import VERSION, Intent, Intents, Record, copy_into_place, resolve
+from zarrfs.hierarchy.intents import Intent, Intents, copy_into_place, resolve
+from zarrfs.hierarchy.records import VERSION, Record
 from zarrfs.hierarchy.recovery import Recovered, demand_known, recover
 from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
@@ -221,6 +222,16 @@ async def test_what_was_copied_in_part_is_copied_whole() -> None:
         **NEW,
         PLACE + "0": b"new",
     }
+
+
+@pytest.mark.logs("interrupted operation \\(\\w+\\) completed")
+@trio_test
+async def test_what_was_copied_whole_is_not_copied_over_what_was_written_since() -> None:
+    """Only the record could not be erased."""
+    store, _ = await store_with(dict(NEW), new=b"new", place=b"written since")
+    await left_behind(store, Record("replace", PATH, PLACE, copies=True, count=1, before=OLD, after=NEW))
+    assert await mount_again(store) == [Recovered("replace", PATH, True)]
+    assert await contents(store) == {**NEW, PLACE + "0": b"written since"}
 
 
 @pytest.mark.logs("neither completed nor undone")

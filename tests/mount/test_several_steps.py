@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.mounting import mounted
+from tests.support.mounting import mounted, mounted_hanging
 from tests.support.small_disks import small_disk
-from zarrfs.hierarchy.intents import Record
+from zarrfs.hierarchy.records import Record
 from zarrfs.keys import NodePath, Prefix
 
 zarr = pytest.importorskip("zarr")
@@ -196,3 +196,42 @@ def test_an_intent_of_a_later_zarrfs_makes_the_mount_read_only(store: Path) -> N
         assert "later zarrfs" in mount.log()
         mount.umount()
     assert (left / "intent.json").exists()
+
+
+def test_a_rename_over_an_array_that_takes_effect_after_its_deadline_is_undone_at_once(store: Path) -> None:
+    """Until the next mount the array was gone; and whoever removed it, or another that took its place, found it there again then."""
+    old, new = np.arange(100, dtype="<i4"), np.arange(200, dtype="<i4")
+    make(store, "a", old, chunks=(100,))
+    make(store, "b", new, chunks=(100,))
+    with mounted_hanging(store, 0.5, ends_with=None) as mount:
+        mount.hang("a/", "rename_prefix")
+        assert errno_of(lambda: os.rename(mount.path / "npy/b.npy", mount.path / "npy/a.npy")) == errno.ETIMEDOUT
+        mount.answer()
+        while (store / ".zarrfs").exists():
+            os.listdir(mount.path / "npy")
+        for name, values in {"a": old, "b": new}.items():
+            assert np.array_equal(zarr.open_array(str(store / name), mode="r")[:], values)
+            assert np.array_equal(np.load(mount.path / f"npy/{name}.npy"), values)
+        (mount.path / "npy/a.npy").unlink()
+        assert mount.umount().returncode == 0
+        assert "operation (rename) that timed out was undone" in mount.log()
+    with mounted(store) as mount:
+        assert os.listdir(mount.path / "npy") == ["b.npy"]
+
+
+def test_an_edit_comes_after_the_end_of_an_operation_that_timed_out(store: Path) -> None:
+    make(store, "a", np.arange(100, dtype="<i4"), chunks=(100,))
+    make(store, "b", np.arange(200, dtype="<i4"), chunks=(100,))
+    with mounted_hanging(store, 0.5, ends_with=None) as mount:
+        mount.hang("a/", "rename_prefix")
+        assert errno_of(lambda: os.rename(mount.path / "npy/b.npy", mount.path / "npy/a.npy")) == errno.ETIMEDOUT
+        mount.answer()
+        newest = np.arange(300, dtype="<i4")
+        while errno_of(lambda: np.save(mount.path / "npy/a.npy", newest)):
+            pass
+        (mount.path / "npy/b.npy").unlink()
+        assert mount.umount().returncode == 0
+    with mounted(store) as mount:
+        assert os.listdir(mount.path / "npy") == ["a.npy"]
+        assert np.array_equal(np.load(mount.path / "npy/a.npy"), newest)
+    assert not (store / ".zarrfs").exists()

@@ -12,7 +12,8 @@ import pytest
 import trio
 
 from tests.support.small_stores import array_document, write
-from zarrfs.hierarchy.intents import VERSION, Intents, Record
+from zarrfs.hierarchy.intents import Intents
+from zarrfs.hierarchy.records import VERSION, Record
 from zarrfs.keys import NodePath, Prefix
 from zarrfs.options.config import MountConfig
 from zarrfs.reports.check import check

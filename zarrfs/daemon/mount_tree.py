@@ -41,6 +41,7 @@ from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.recovery import recover
 from zarrfs.hierarchy.roots import dialects, read_only_dialects
+from zarrfs.hierarchy.unfinished import UnfinishedOperations
 from zarrfs.hierarchy.unstored_groups import UnstoredGroups
 from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
@@ -158,6 +159,7 @@ class MountTree:
             dialects=dialects(config.dialect_choices),
         )
         editor = NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=known_dialect(config.new_dialect))
+        self._unfinished = UnfinishedOperations(self.hierarchy, self.store, editor, self.intents, start_soon=tasks.start_apart)
         self.unstored = UnstoredGroups(
             self.hierarchy,
             editor,
@@ -270,6 +272,7 @@ class MountTree:
         for path, failure in await self.unstored.store_all():
             self.losses.add_once(path, f"the group could not be stored: {failure}")
         await self.queue.end()
+        await self._unfinished.end()
         if self.observed.counters.changes:
             try:
                 await self.store.sync_all()

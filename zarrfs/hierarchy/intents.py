@@ -15,148 +15,52 @@ The worker of an operation holds the lock of its intent. An intent without a hol
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import logging
 import re
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
 
 import trio
 
+from zarrfs import fences
 from zarrfs.errors import (
-    IntentTooNew,
     KeyConflict,
-    KeyUnusable,
-    MetadataError,
-    NameInvalid,
     NoSuchEntry,
-    PrefixNotEmpty,
     StoreTimeout,
     ZarrfsError,
 )
-from zarrfs.hierarchy.moves import Target, apart_in, parse_target, rename, rename_rest
+from zarrfs.hierarchy.erasing import erase_in_steps
+from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_rest
+from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.revising import Read, put_each
-from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath, Prefix
+from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
-
-VERSION = 2
-"""Version of written records; a reader of a later one changes nothing. Records without ``moves`` have version 1."""
-
-Operation = Literal["replace", "rename", "erase", "amend"]
-_OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase", "amend")
 
 _RECORD = "intent.json"
 # Other names in the folder belong to other programs.
 _NAME = re.compile("[0-9a-f]{32}")
 # Maximum size of a record: a document may have so many bytes, and a node has a few of them.
 _MAX_NBYTES = 1 << 30
-# Number of keys erased in one step, which ends well within any deadline.
-_ERASED_AT_ONCE = 64
 _LOCKED_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Record of an ``operation`` on the node at ``path``, which lies at the prefix ``prefix``.
-
-    ``is_used``: the place had content at first; ``source``: previous prefix of what is renamed to it. For documents outside of
-    ``prefix``: those ``before`` and those ``after`` the operation. ``copies``: the content apart is copied to the place, entirely, and
-    again after a failure; ``erased``: keys erased there before that, None for all; ``count``: number of values apart. ``moves``: keys and
-    prefixes to rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be
-    deleted; ``is_placing``: all of these were apart, and are being moved to the new places.
-    """
-
-    operation: Operation
-    path: NodePath
-    prefix: Prefix
-    is_used: bool = True
-    source: Prefix | None = None
-    copies: bool = False
-    erased: tuple[Key, ...] | None = None
-    count: int | None = None
-    before: Mapping[Key, bytes] = field(default_factory=dict)
-    after: Mapping[Key, bytes] = field(default_factory=dict)
-    moves: tuple[tuple[Target, Target], ...] = ()
-    replaced: tuple[Target, ...] = ()
-    is_placing: bool = False
-
-    @property
-    def moved(self) -> tuple[Target, ...]:
-        """Return the keys and prefixes that lie apart in between."""
-        return (*self.replaced, *(old for old, _ in self.moves))
-
-    def format(self) -> bytes:
-        """Return the record as JSON."""
-        content: dict[str, Any] = {
-            "version": VERSION if self.moves else 1,
-            "operation": self.operation,
-            "path": self.path,
-            "place": self.prefix,
-            "is_used": self.is_used,
-            "source": self.source,
-            "copies": self.copies,
-            "erased": self.erased,
-            "count": self.count,
-            "before": {key: base64.b64encode(value).decode() for key, value in self.before.items()},
-            "after": {key: base64.b64encode(value).decode() for key, value in self.after.items()},
-        }
-        if self.moves:
-            content |= {"moves": self.moves, "replaced": self.replaced, "is_placing": self.is_placing}
-        return (json.dumps(content, indent=1) + "\n").encode()
-
-    @classmethod
-    def parse(cls, text: bytes) -> Record:
-        """Parse a record. Raises `MetadataError` if it is malformed, and `IntentTooNew`."""
-        try:
-            content: Any = json.loads(text)
-            version = content["version"]
-            if isinstance(version, int) and version > VERSION:
-                raise IntentTooNew(f"version {version}: this zarrfs supports versions up to {VERSION}")
-            if content["operation"] not in _OPERATIONS:
-                raise ValueError(f"unknown operation {content['operation']!r}")
-            source, erased = content["source"], content["erased"]
-            if not content["place"] and erased is None:
-                raise ValueError("place is the whole store")
-            moves = tuple((parse_target(old), parse_target(new)) for old, new in content.get("moves", ()))
-            replaced = tuple(map(parse_target, content.get("replaced", ())))
-            named = (content["place"], *content["before"], *content["after"], *(erased or ()), *sum(moves, ()), *replaced)
-            if any(each.startswith(APART) for each in named):
-                raise ValueError(f"names below {APART} are not allowed")
-            return cls(
-                content["operation"],
-                NodePath(content["path"]),
-                Prefix(content["place"]),
-                is_used=bool(content["is_used"]),
-                source=Prefix(source) if source is not None else None,
-                copies=bool(content["copies"]),
-                erased=tuple(map(Key, erased)) if erased is not None else None,
-                count=int(content["count"]) if content["count"] is not None else None,
-                before=_documents(content["before"]),
-                after=_documents(content["after"]),
-                moves=moves,
-                replaced=replaced,
-                is_placing=bool(content.get("is_placing", False)),
-            )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid, KeyUnusable) as error:
-            raise MetadataError(f"not the record of an operation: {error!r}") from error
 
 
 class Intent:
     """One operation in several steps. ``new``, ``old``, ``gone``: prefixes of its parts."""
 
-    def __init__(self, store: Store, name: str | None = None) -> None:
+    def __init__(self, store: Store, name: str | None = None, on_unfinished: Callable[[Intent], None] | None = None) -> None:
         self._store = store
+        self._on_unfinished = on_unfinished
         self._lock: AbstractAsyncContextManager[None] | None = None
         self._noted: Record | None = None
         self.is_unknown = False
-        """True if a decisive step timed out, and may take effect at any time."""
+        """True if a decisive step timed out, and its outcome was not determined since."""
+        self.is_done = False
+        """True if all content is in its final position, whatever the record says."""
+        self._steps: list[trio.Event] = []
         self.prefix = APART.child(name if name is not None else uuid.uuid4().hex)
         self.new = self.prefix.child("new")
         self.old = self.prefix.child("old")
@@ -166,6 +70,28 @@ class Intent:
     def is_held(self) -> bool:
         """Return True while the operation is in progress."""
         return self._lock is not None
+
+    @property
+    def noted(self) -> Record | None:
+        """The record stored last, unless it was erased."""
+        return self._noted
+
+    def unknown(self) -> None:
+        """Record that a decisive step has just timed out: it may take effect until the store has ended it."""
+        self.is_unknown = True
+        self._steps = fences.abandoned()
+
+    @property
+    def may_take_effect(self) -> bool:
+        """True while a decisive step that timed out may still take effect."""
+        return self.is_unknown and not (self._steps and all(step.is_set() for step in self._steps))
+
+    async def until_ended(self) -> None:
+        """Return when the store has ended all steps; never if the backend does not report that."""
+        for step in self._steps:
+            await step.wait()
+        if self.may_take_effect:
+            await trio.sleep_forever()
 
     async def begin(self, record: Record) -> None:
         """Lock the intent and store its record: from now on an interrupted operation is found by the next mount."""
@@ -206,15 +132,17 @@ class Intent:
     async def end(self) -> None:
         """End the operation, successful or failed: `resolve` it, then delete its folder in steps.
 
-        What cannot be deleted is left for the next mount.
+        If that fails, or the outcome is unknown, the lock is kept: this mount ends it later, or the next one.
         """
+        when = "the next mount" if self._on_unfinished is None else "later"
         if self.is_unknown:
-            # The lock is kept: the next mount determines the outcome when this process has ended.
-            log.warning("%s: outcome unknown, store timed out; left for the next mount", self.prefix)
-            return
+            log.warning("%s: outcome unknown, store timed out; left for %s", self.prefix, when)
+            return await self._end_later()
         try:
             with trio.CancelScope(shield=True):
-                await self.resolve()
+                if not self.is_done:
+                    await self.resolve()
+                self.is_done = True
                 # From here on all remaining content is to be deleted.
                 await self.forget()
                 for part in (self.new, self.old, self.gone):
@@ -223,8 +151,18 @@ class Intent:
                 with suppress(ZarrfsError):
                     await self._store.remove_prefix(APART)
         except ZarrfsError as error:
-            log.warning("%s: not ended, left for the next mount: %s", self.prefix, error)
-        finally:
+            log.warning("%s: not ended, left for %s: %s", self.prefix, when, error)
+            await self._end_later()
+        except BaseException:
+            await self.let_go()
+            raise
+        else:
+            await self.let_go()
+
+    async def _end_later(self) -> None:
+        if self._on_unfinished is not None:
+            self._on_unfinished(self)
+        elif not self.is_unknown:
             await self.let_go()
 
     async def move(self, record: Record) -> None:
@@ -273,15 +211,19 @@ class Intents:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.on_unfinished: Callable[[Intent], None] | None = None
+        """Called with each intent that `Intent.end` could not end."""
+        self.finish: Callable[[], Awaitable[None]] = _nothing
+        """Called before each edit, to end these."""
 
     def new(self) -> Intent:
         """Return an intent of which nothing is stored yet."""
-        return Intent(self.store)
+        return Intent(self.store, on_unfinished=self.on_unfinished)
 
     @asynccontextmanager
     async def around(self, record: Record) -> AsyncIterator[Intent]:
         """Begin an operation, and end it after the body."""
-        intent = Intent(self.store)
+        intent = self.new()
         try:
             await intent.begin(record)
             yield intent
@@ -313,6 +255,10 @@ class Intents:
                 await self.store.remove_prefix(APART)
 
 
+async def _nothing() -> None:
+    pass
+
+
 async def resolve(store: Store, intent: Intent, record: Record) -> bool:
     """Complete or undo an operation that failed or was interrupted; return True if it is completed, False if undone.
 
@@ -327,6 +273,9 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
         await rename_rest(store, intent.rest(record))
         return record.is_placing
     if record.copies:
+        if record.after != record.before and record.after and await _are_stored(store, record.after):
+            # They are stored last. Chunks may have been changed since.
+            return True
         # The record was stored when all content lay apart.
         await copy_into_place(store, intent, record)
         return True
@@ -408,37 +357,9 @@ async def copy_into_place(store: Store, intent: Intent, record: Record) -> None:
         await store.set(key, value)
 
 
-def _documents(content: Mapping[str, str]) -> dict[Key, bytes]:
-    return {Key(key): base64.b64decode(value, validate=True) for key, value in content.items()}
-
-
 async def _are_stored(store: Store, documents: Mapping[Key, bytes]) -> bool:
     for key, value in documents.items():
         stored = await store.get(key)
         if stored is None or bytes(stored) != value:
             return False
     return True
-
-
-async def erase_in_steps(store: Store, prefix: Prefix) -> None:
-    """Run `Store.erase_prefix` in short steps: what is erased stays erased if a later step fails."""
-    pending: list[tuple[Prefix, bool]] = [(prefix, False)]
-    while pending:
-        here, is_empty = pending.pop()
-        if is_empty:
-            try:
-                if store.capabilities.empty_prefixes:
-                    await store.remove_prefix(here)
-            except PrefixNotEmpty:
-                # Entries that are not listed: links and special files.
-                await store.erase_prefix(here)
-            continue
-        keys: list[Key] = []
-        pending.append((here, True))
-        async for name, is_prefix, _, _ in store.list_dir(here):
-            if is_prefix:
-                pending.append((here.child(name), False))
-            else:
-                keys.append(here.key(name))
-        for start in range(0, len(keys), _ERASED_AT_ONCE):
-            await store.erase_values(keys[start : start + _ERASED_AT_ONCE])

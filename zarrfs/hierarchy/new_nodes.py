@@ -9,8 +9,8 @@ from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import CaseConflict, ContentInvalid, EntryExists, HiddenKeys, MetadataError, NotADirectory, StoreUnsupported
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
+from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.hidden_keys import hidden_keys
-from zarrfs.hierarchy.intents import erase_in_steps
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import ROOT, Key, NodePath, Prefix

@@ -10,8 +10,9 @@ import trio
 
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
-from zarrfs.hierarchy.intents import Intents, Record, copy_into_place
+from zarrfs.hierarchy.intents import Intents, copy_into_place
 from zarrfs.hierarchy.probe import holds_only_chunks
+from zarrfs.hierarchy.records import Record
 from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.values import Generation
@@ -49,6 +50,9 @@ class Placing:
 
         ``before``: documents of that array; ``chunks``: its chunks, if it is at the root. Raises `EntryExists`.
         """
+        if self._intent.is_unknown and not self._intent.may_take_effect:
+            self._intent.is_unknown = False
+            await self._resolve()
         written = layout.format(node)
         prefix = prefix_of(layout, node)
         if node.path == ROOT or not self._store.capabilities.rename:
@@ -90,6 +94,7 @@ class Placing:
         record = Record("replace", node.path, prefix, copies=True, erased=erased, count=count, before=before, after=written)
         await self._intent.note(record)
         await copy_into_place(self._store, self._intent, record)
+        self._intent.is_done = True
         await self._forget()
 
     async def _forget(self) -> None:
@@ -103,7 +108,7 @@ class Placing:
         try:
             yield
         except StoreTimeout:
-            self._intent.is_unknown = True
+            self._intent.unknown()
             raise
 
     # --- documents and chunks in one folder ---------------------------------------------------------------------------------
@@ -204,6 +209,7 @@ class Placing:
         except BaseException:
             await self._resolve()
             raise
+        self._intent.is_done = True
         await self._forget()
 
     async def _out_of_the_way(self, node: ArrayNode, prefix: Prefix) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from zarrfs.errors import IntentTooNew, ZarrfsError
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.intents import Intent, Intents, Record, resolve
+from zarrfs.hierarchy.intents import Intent, Intents, resolve
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.records import Record
 from zarrfs.keys import NodePath
 from zarrfs.stores.base import Store
 
@@ -60,9 +61,7 @@ async def recover(
                     )
                     recovered.append(Recovered(record.operation, record.path, is_done))
                     hierarchy.forget_all()
-                    await _renew_copies(hierarchy, copies, record.path)
-                    if record.source is not None and (source := paths_of(record.source)) is not None:
-                        await _renew_copies(hierarchy, copies, *source)
+                    await renew_copies(hierarchy, copies, record)
             except ZarrfsError as error:
                 message = f"{intent.prefix}: interrupted operation neither completed nor undone: {error}"
                 log.error("%s", message)
@@ -87,10 +86,12 @@ async def _left(intents: Intents) -> AsyncGenerator[tuple[Intent, Record | None]
                 log.error("%s: left unchanged: %s", intent.prefix, error)
 
 
-async def _renew_copies(hierarchy: Hierarchy, copies: ConsolidatedCopies, path: NodePath) -> None:
-    node = await hierarchy.node(path)
-    layout = next((each for each in await hierarchy.layouts(path) if node and each.dialect.name == node.dialect), None)
-    if layout is None:
-        await copies.take_out(path)
-    else:
-        await copies.put_in(layout, path)
+async def renew_copies(hierarchy: Hierarchy, copies: ConsolidatedCopies, record: Record) -> None:
+    """Renew the consolidated copies of the nodes that an operation concerns, after its end."""
+    for path in (record.path, *(paths_of(record.source) or () if record.source is not None else ())):
+        node = await hierarchy.node(path)
+        layout = next((each for each in await hierarchy.layouts(path) if node and each.dialect.name == node.dialect), None)
+        if layout is None:
+            await copies.take_out(path)
+        else:
+            await copies.put_in(layout, path)

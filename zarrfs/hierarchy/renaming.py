@@ -25,11 +25,12 @@ from zarrfs.errors import (
     StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.intents import Intent, Intents, Record
+from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.moves import Target, exists
 from zarrfs.hierarchy.new_nodes import NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
+from zarrfs.hierarchy.records import Record
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.moving import moving
@@ -130,7 +131,8 @@ class Renaming:
                 self._require_moved(path, new_path, await store.rename_prefix(old, new), is_of_mount)
                 await store.rename_prefix(intent.old, intent.gone)
             except BaseException as error:
-                intent.is_unknown |= isinstance(error, StoreTimeout)
+                if isinstance(error, StoreTimeout):
+                    intent.unknown()
                 with trio.CancelScope(shield=True):
                     await intent.resolve()
                 raise
@@ -172,7 +174,8 @@ class Renaming:
                 try:
                     await intent.move(record)
                 except BaseException as error:
-                    intent.is_unknown |= isinstance(error, StoreTimeout)
+                    if isinstance(error, StoreTimeout):
+                        intent.unknown()
                     is_moved = False
                     with trio.CancelScope(shield=True):
                         await intent.resolve()

@@ -212,7 +212,11 @@ class DeadlineStore(InterceptingStore):
     async def _write(
         self, doing: str, targets: tuple[Key | Prefix, ...], operation: Callable[[], Awaitable[T]], value: HeldValue | None = None
     ) -> T:
-        patience = await self._admitted(Subject.CHANGES, doing, targets)
+        try:
+            patience = await self._admitted(Subject.CHANGES, doing, targets)
+        except StoreTimeout:
+            fences.never_begun()
+            raise
         began: float | None = None
         with trio.move_on_after(patience):
             while before := next((write for write in self._abandoned if write.touches(targets)), None):
@@ -235,8 +239,10 @@ class DeadlineStore(InterceptingStore):
                 raise_first(failed)
             result: T = write.result
             return result
-        # A write that only waited for an earlier one never reached the store.
-        if began is not None:
+        if began is None:
+            # It only waited for an earlier one.
+            fences.never_begun()
+        else:
             self._health_of(targets).missed(Subject.CHANGES, targets, began)
         raise self._timeout(doing, targets)
 

@@ -1,0 +1,124 @@
+"""Operations that could not be ended at once are ended by the same mount, and what was changed since stays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
+
+from tests.hierarchy.test_roots import V2_ARRAY, V2_GROUP, element
+from tests.support.arrays import reading
+from tests.support.stores import HangingStore, InterruptedStore, contents, fill
+from zarrfs.dialects.base import Edit
+from zarrfs.errors import StoreError, StoreTimeout
+from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.hierarchy.intents import Intents
+from zarrfs.hierarchy.new_arrays import NewArrays
+from zarrfs.hierarchy.recovery import Recovered, recover
+from zarrfs.hierarchy.unfinished import UnfinishedOperations
+from zarrfs.keys import APART, Key, NodePath
+from zarrfs.model.data_type import from_name
+from zarrfs.stores.base import Store
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.deadline import DeadlineStore
+from zarrfs.transformers.observed import ObservedStore
+
+X, Y = NodePath("/x"), NodePath("/y")
+BEFORE = {
+    ".zgroup": V2_GROUP,
+    "x/.zarray": V2_ARRAY,
+    "x/0": element(19),
+    "y/.zarray": V2_ARRAY,
+    "y/0": element(20),
+}
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+class Unerasable(InterruptedStore):
+    """A store without renames, in which no record can be erased until it is ``mended``."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.capabilities = replace(inner.capabilities, rename=False)
+        self.mended = False
+
+    async def interrupt(self, operation: str, target: str) -> None:
+        if operation == "erase" and target.endswith("intent.json") and not self.mended:
+            raise StoreError("not now")
+
+    copy = Store.copy
+
+
+@asynccontextmanager
+async def editing(faulty: Store) -> AsyncIterator[NodeEditor]:
+    """Yield the editor of a mount."""
+    async with trio.open_nursery() as nursery:
+        observed = ObservedStore(faulty)
+        store = DeadlineStore(observed, 10, nursery)
+        made = reading(store)
+        observed.subscribe(lambda change: made.hierarchy.changed(change.target, is_prefix=change.is_prefix) and None)
+        intents = Intents(store)
+        editor = NodeEditor(made.hierarchy, store, intents, new_dialect="v2")
+        UnfinishedOperations(made.hierarchy, store, editor, intents, start_soon=nursery.start_soon)
+        yield editor
+        nursery.cancel_scope.cancel()
+
+
+async def next_mount(store: Store) -> list[Recovered]:
+    return await recover(Intents(store), reading(store).hierarchy, store)
+
+
+@pytest.mark.logs("left for later: not now")
+@pytest.mark.parametrize("way", ["edit", "in time"])
+@trio_test
+async def test_what_was_written_after_a_replacement_stays(autojump_clock: MockClock, way: str) -> None:
+    """The record that remained had the next mount replace the array again."""
+    inner = MemoryStore()
+    await fill(inner, BEFORE)
+    store = Unerasable(inner)
+    async with editing(store) as editor:
+        layout = await editor.layout_for(X)
+        node = NewArrays(codecs="none", chunks="2").node(X, layout, shape=(4,), data_type=from_name("int16"))
+        placing = await editor.place_apart(node, over=True)
+        assert placing is not None
+        await store.set(Key(f"{placing.chunk_prefix}0"), element(7))
+        await editor.put(node, placing, over=True)
+        await placing.end()
+        assert (await contents(inner))["x/0"] == element(7)
+        await store.set(Key("x/0"), element(8))
+        store.mended = True
+        if way == "edit":
+            await editor.amend(X, Edit(attributes={"units": "m"}))
+        else:
+            await trio.sleep(60)
+        assert not await inner.prefix_exists(APART)
+    assert await next_mount(inner) == []
+    assert (await contents(inner))["x/0"] == element(8)
+
+
+@pytest.mark.logs("left for later", "given up by its caller, ended: done", "timed out was undone")
+@trio_test
+async def test_a_rename_over_an_array_that_takes_effect_late_is_undone(autojump_clock: MockClock) -> None:
+    inner = MemoryStore()
+    await fill(inner, BEFORE)
+    store = HangingStore(inner)
+    async with editing(store) as editor:
+        store.hang("x/", "rename_prefix")
+        with pytest.raises(StoreTimeout):
+            await editor.rename(Y, X, over=True)
+        assert await contents(inner) != BEFORE
+        store.answer()
+        await wait_all_tasks_blocked()
+        await trio.sleep(1)
+        assert await contents(inner) == BEFORE
+        await editor.erase(X)
+    assert await next_mount(inner) == []
+    assert not [key for key in await contents(inner) if key.startswith("x/")]

@@ -1,0 +1,33 @@
+"""Removal of a prefix in steps, each of which ends well within any deadline."""
+
+from __future__ import annotations
+
+from zarrfs.errors import PrefixNotEmpty
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import Store
+
+_ERASED_AT_ONCE = 64
+
+
+async def erase_in_steps(store: Store, prefix: Prefix) -> None:
+    """Run `Store.erase_prefix` in short steps: what is erased stays erased if a later step fails."""
+    pending: list[tuple[Prefix, bool]] = [(prefix, False)]
+    while pending:
+        here, is_empty = pending.pop()
+        if is_empty:
+            try:
+                if store.capabilities.empty_prefixes:
+                    await store.remove_prefix(here)
+            except PrefixNotEmpty:
+                # Entries that are not listed: links and special files.
+                await store.erase_prefix(here)
+            continue
+        keys: list[Key] = []
+        pending.append((here, True))
+        async for name, is_prefix, _, _ in store.list_dir(here):
+            if is_prefix:
+                pending.append((here.child(name), False))
+            else:
+                keys.append(here.key(name))
+        for start in range(0, len(keys), _ERASED_AT_ONCE):
+            await store.erase_values(keys[start : start + _ERASED_AT_ONCE])

@@ -1,0 +1,110 @@
+"""Records of operations in several steps (`zarrfs.hierarchy.intents`)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from zarrfs.errors import IntentTooNew, KeyUnusable, MetadataError, NameInvalid
+from zarrfs.hierarchy.moves import Target, parse_target
+from zarrfs.keys import APART, Key, NodePath, Prefix
+
+VERSION = 2
+"""Version of written records; a reader of a later one changes nothing. Records without ``moves`` have version 1."""
+
+Operation = Literal["replace", "rename", "erase", "amend"]
+_OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase", "amend")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Record of an ``operation`` on the node at ``path``, which lies at the prefix ``prefix``.
+
+    ``is_used``: the place had content at first; ``source``: previous prefix of what is renamed to it. For documents outside of
+    ``prefix``: those ``before`` and those ``after`` the operation. ``copies``: the content apart is copied to the place, entirely, and
+    again after a failure; ``erased``: keys erased there before that, None for all; ``count``: number of values apart. ``moves``: keys and
+    prefixes to rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be
+    deleted; ``is_placing``: all of these were apart, and are being moved to the new places.
+    """
+
+    operation: Operation
+    path: NodePath
+    prefix: Prefix
+    is_used: bool = True
+    source: Prefix | None = None
+    copies: bool = False
+    erased: tuple[Key, ...] | None = None
+    count: int | None = None
+    before: Mapping[Key, bytes] = field(default_factory=dict)
+    after: Mapping[Key, bytes] = field(default_factory=dict)
+    moves: tuple[tuple[Target, Target], ...] = ()
+    replaced: tuple[Target, ...] = ()
+    is_placing: bool = False
+
+    @property
+    def moved(self) -> tuple[Target, ...]:
+        """Return the keys and prefixes that lie apart in between."""
+        return (*self.replaced, *(old for old, _ in self.moves))
+
+    def format(self) -> bytes:
+        """Return the record as JSON."""
+        content: dict[str, Any] = {
+            "version": VERSION if self.moves else 1,
+            "operation": self.operation,
+            "path": self.path,
+            "place": self.prefix,
+            "is_used": self.is_used,
+            "source": self.source,
+            "copies": self.copies,
+            "erased": self.erased,
+            "count": self.count,
+            "before": {key: base64.b64encode(value).decode() for key, value in self.before.items()},
+            "after": {key: base64.b64encode(value).decode() for key, value in self.after.items()},
+        }
+        if self.moves:
+            content |= {"moves": self.moves, "replaced": self.replaced, "is_placing": self.is_placing}
+        return (json.dumps(content, indent=1) + "\n").encode()
+
+    @classmethod
+    def parse(cls, text: bytes) -> Record:
+        """Parse a record. Raises `MetadataError` if it is malformed, and `IntentTooNew`."""
+        try:
+            content: Any = json.loads(text)
+            version = content["version"]
+            if isinstance(version, int) and version > VERSION:
+                raise IntentTooNew(f"version {version}: this zarrfs supports versions up to {VERSION}")
+            if content["operation"] not in _OPERATIONS:
+                raise ValueError(f"unknown operation {content['operation']!r}")
+            source, erased = content["source"], content["erased"]
+            if not content["place"] and erased is None:
+                raise ValueError("place is the whole store")
+            moves = tuple((parse_target(old), parse_target(new)) for old, new in content.get("moves", ()))
+            replaced = tuple(map(parse_target, content.get("replaced", ())))
+            named = (content["place"], *content["before"], *content["after"], *(erased or ()), *sum(moves, ()), *replaced)
+            if any(each.startswith(APART) for each in named):
+                raise ValueError(f"names below {APART} are not allowed")
+            return cls(
+                content["operation"],
+                NodePath(content["path"]),
+                Prefix(content["place"]),
+                is_used=bool(content["is_used"]),
+                source=Prefix(source) if source is not None else None,
+                copies=bool(content["copies"]),
+                erased=tuple(map(Key, erased)) if erased is not None else None,
+                count=int(content["count"]) if content["count"] is not None else None,
+                before=_documents(content["before"]),
+                after=_documents(content["after"]),
+                moves=moves,
+                replaced=replaced,
+                is_placing=bool(content.get("is_placing", False)),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid, KeyUnusable) as error:
+            raise MetadataError(f"not the record of an operation: {error!r}") from error
+
+
+def _documents(content: Mapping[str, str]) -> dict[Key, bytes]:
+    return {Key(key): base64.b64decode(value, validate=True) for key, value in content.items()}

@@ -1,0 +1,132 @@
+"""Operations in several steps that could not be ended at once: this mount ends them when the store permits it.
+
+The outcome of a step that missed its deadline is unknown until the store has ended that step. Until it is determined, the store may hold
+neither the old nor the new state; and whoever changes the node meanwhile must not find an old state put over that later. So the operation
+is completed or undone as soon as possible, and before any other edit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from zarrfs.errors import StoreTimeout, ZarrfsError
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies
+from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.hierarchy.intents import Intent, Intents
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.records import Record
+from zarrfs.hierarchy.recovery import renew_copies
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import Store
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0, 60.0
+"""Delay before another attempt: initial, maximum."""
+
+
+class UnfinishedOperations:
+    """The unfinished operations of a mount. ``start_soon`` starts a task that shares nothing with the caller."""
+
+    def __init__(
+        self, hierarchy: Hierarchy, store: Store, editor: NodeEditor, intents: Intents, *, start_soon: Callable[..., None]
+    ) -> None:
+        self._hierarchy = hierarchy
+        self._editor = editor
+        self._copies = ConsolidatedCopies(hierarchy, store)
+        self._start_soon = start_soon
+        self._intents: dict[Intent, None] = {}
+        self._finishing = False
+        intents.on_unfinished = self._add
+        intents.finish = self._finish
+
+    async def end(self) -> None:
+        """Make a last attempt, at the end of the mount."""
+        for intent in list(self._intents):
+            await self._attempt(intent)
+
+    def _add(self, intent: Intent) -> None:
+        if intent not in self._intents:
+            self._intents[intent] = None
+            self._start_soon(self._follow, intent)
+
+    async def _follow(self, intent: Intent) -> None:
+        delay, most = _RETRY_SECONDS
+        try:
+            if intent.is_unknown:
+                await intent.until_ended()
+            else:
+                await trio.sleep(delay)
+            while not await self._attempt(intent):
+                await trio.sleep(delay)
+                delay = min(2 * delay, most)
+        finally:
+            # At the end of the mount: the next one may end it. A step that may still take effect keeps the lock until the process ends.
+            if not intent.is_unknown:
+                await intent.let_go()
+
+    async def _attempt(self, intent: Intent) -> bool:
+        """End an operation within an edit, if its outcome can be determined; return True if it is ended."""
+        try:
+            if intent in self._intents and not intent.may_take_effect:
+                record = intent.noted
+                if record is None:
+                    await self._end(intent)
+                else:
+                    async with self._editor.editing(await self._editor.layout_for(record.path)):
+                        pass
+        except ZarrfsError as error:
+            log.debug("%s: not ended yet: %s", intent.prefix, error)
+        return intent not in self._intents
+
+    async def _finish(self) -> None:
+        """End all operations whose outcome can be determined. The caller excludes edits."""
+        if self._finishing:
+            return
+        self._finishing = True
+        try:
+            for intent in [each for each in self._intents if not each.may_take_effect]:
+                await self._end(intent)
+        finally:
+            self._finishing = False
+
+    async def _end(self, intent: Intent) -> None:
+        try:
+            if intent.is_unknown:
+                await self._determine(intent)
+            await intent.end()
+        except ZarrfsError as error:
+            log.warning("%s: not ended yet: %s", intent.prefix, error)
+        if not intent.is_held:
+            self._intents.pop(intent, None)
+
+    async def _determine(self, intent: Intent) -> None:
+        record = intent.noted
+        if record is None:
+            # All of it is apart, or in place.
+            intent.is_unknown = False
+            return
+        async with self._hierarchy.live.changing(*_targets(record)):
+            intent.is_unknown = False
+            try:
+                is_done = await intent.resolve()
+            except StoreTimeout:
+                intent.unknown()
+                raise
+            except BaseException:
+                intent.is_unknown = True
+                raise
+        intent.is_done = True
+        log.warning("%s: operation (%s) that timed out was %s", record.path, record.operation, "completed" if is_done else "undone")
+        self._hierarchy.forget_all()
+        await renew_copies(self._hierarchy, self._copies, record)
+
+
+def _targets(record: Record) -> tuple[Key | Prefix, ...]:
+    """Return the places that an operation may still change."""
+    moved = [place for pair in record.moves for place in pair]
+    prefixes = (record.path.prefix, record.prefix, *((record.source,) if record.source is not None else ()))
+    return tuple(dict.fromkeys((*prefixes, *record.before, *record.after, *record.replaced, *moved)))
