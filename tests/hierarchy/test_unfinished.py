@@ -122,3 +122,42 @@ async def test_a_rename_over_an_array_that_takes_effect_late_is_undone(autojump_
         await editor.erase(X)
     assert await next_mount(inner) == []
     assert not [key for key in await contents(inner) if key.startswith("x/")]
+
+
+class Limbo(HangingStore):
+    """A store in which nothing is moved back until it is ``mended``."""
+
+    def __init__(self, inner: Store, error: type[StoreError]) -> None:
+        super().__init__(inner)
+        self.error = error
+        self.mended = False
+
+    async def interrupt(self, operation: str, target: str) -> None:
+        await super().interrupt(operation, target)
+        if operation == "rename_prefix" and target.startswith(APART) and not self.mended:
+            raise self.error("not now")
+
+
+@pytest.mark.logs("left for later", "given up by its caller, ended: done", "timed out was undone", "not ended yet: not now")
+@pytest.mark.parametrize("error", [StoreError, StoreTimeout])
+@trio_test
+async def test_until_the_outcome_is_known_nothing_is_done_there(autojump_clock: MockClock, error: type[StoreError]) -> None:
+    """The old array would be put back over what is stored there meanwhile."""
+    inner = MemoryStore()
+    await fill(inner, BEFORE)
+    store = Limbo(inner, error)
+    async with editing(store) as editor:
+        store.hang("x/", "rename_prefix")
+        with pytest.raises(StoreTimeout):
+            await editor.rename(Y, X, over=True)
+        store.answer()
+        await trio.sleep(60)
+        with pytest.raises(StoreTimeout, match="outcome of an earlier operation is unknown"):
+            await editor.rename(Y, X)
+        store.mended = True
+        await trio.sleep(120)
+        assert await contents(inner) == BEFORE
+        await editor.rename(Y, X, over=True)
+        assert (await contents(inner))["x/0"] == BEFORE["y/0"]
+    assert await next_mount(inner) == []
+    assert (await contents(inner))["x/0"] == BEFORE["y/0"]

@@ -77,7 +77,7 @@ class NodeEditor:
         `NotADirectory` (a node above it is not a group), `NotRepresentable`.
         """
         layout = await self._new.layout_for(node.path)
-        async with self.editing(layout):
+        async with self.editing(layout, node.path):
             await self._new.check(layout, node.path)
             await self._new.check_free(node)
             # Its chunks may have been stored before it, hidden.
@@ -111,7 +111,7 @@ class NodeEditor:
                 return placing
         if self._store.capabilities.hierarchical and await holds_only_chunks(self._store, prefix_of(layout, node)):
             # A leftover chunk may be in the way of a folder.
-            async with self.editing(layout):
+            async with self.editing(layout, node.path):
                 await self._new.check_free(node)
                 await erase_in_steps(self._store, prefix_of(layout, node))
         return None
@@ -119,7 +119,7 @@ class NodeEditor:
     async def put(self, node: ArrayNode, placing: Placing, *, over: bool) -> None:
         """Move an array stored apart to its path, in one step; ``over``: replace the array there. Raises as `create`."""
         layout = await self._new.layout_for(node.path)
-        async with self.editing(layout):
+        async with self.editing(layout, node.path):
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
                 is_over = over and isinstance(await self._hierarchy.node(node.path), ArrayNode)
@@ -160,7 +160,7 @@ class NodeEditor:
         Raises `EntryExists` if the path is an array, and as `require_no_nodes`.
         """
         layout = await self._new.layout_for(node.path)
-        async with self.editing(layout):
+        async with self.editing(layout, node.path):
             before = await self._hierarchy.node(node.path)
             if not isinstance(before, GroupNode):
                 raise EntryExists(f"{node.path}: not a group", key=node.path)
@@ -177,7 +177,7 @@ class NodeEditor:
         Raises `NoSuchEntry`, `MetadataError`, `StaleEntry`; then nothing is changed.
         """
         layout = await self._new.layout_for(path)
-        async with self.editing(layout):
+        async with self.editing(layout, path):
             node = await self._hierarchy.node(path)
             if node is None:
                 raise NoSuchEntry(f"{path}: no such node", key=path)
@@ -198,7 +198,7 @@ class NodeEditor:
     async def consolidate(self, path: NodePath) -> bool:
         """Run `ConsolidatedCopies.make`."""
         layout = await self._new.layout_for(path)
-        async with self.editing(layout):
+        async with self.editing(layout, path):
             return await self._copies.make(layout, path)
 
     async def resize(self, path: NodePath, shape: Shape, *, erase_outside: bool, of: LiveNode | None = None) -> None:
@@ -209,7 +209,7 @@ class NodeEditor:
         chunk is written. ``of``: as for `amend`.
         """
         layout = await self._new.layout_for(path)
-        async with self.editing(layout):
+        async with self.editing(layout, path):
             node = await self._hierarchy.node(path)
             if not isinstance(node, ArrayNode):
                 raise NoSuchEntry(f"{path}: no such array", key=path)
@@ -256,7 +256,7 @@ class NodeEditor:
         layout = await self._new.layout_for(path)
         intent = self._intents.new()
         try:
-            async with self.editing(layout):
+            async with self.editing(layout, path):
                 await self._erase_from(layout, path, intent)
         finally:
             # The content was moved away in one step, but its deletion may take long.
@@ -384,7 +384,7 @@ class NodeEditor:
         layout = await self.check_rename(path, new_path)
         intent = self._intents.new()
         try:
-            async with self.editing(layout):
+            async with self.editing(layout, path, new_path):
                 await self._renaming.rename(layout, path, new_path, intent, over=over)
         finally:
             if intent.is_held:
@@ -408,11 +408,11 @@ class NodeEditor:
             yield
 
     @asynccontextmanager
-    async def editing(self, layout: Layout) -> AsyncIterator[None]:
-        """Keep other edits out, of other mounts too, after earlier operations have ended."""
+    async def editing(self, layout: Layout, *paths: NodePath) -> AsyncIterator[None]:
+        """Keep other edits out, of other mounts too, after earlier operations have ended, at least those at ``paths``."""
         layout.require_writable()
         async with self.several(), self._store.exclusive(layout.dialect.root_keys(layout.prefix)[0]):
-            await self._intents.finish()
+            await self._intents.finish(paths)
             yield
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:

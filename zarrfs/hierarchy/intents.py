@@ -79,12 +79,17 @@ class Intent:
     def unknown(self) -> None:
         """Record that a decisive step has just timed out: it may take effect until the store has ended it."""
         self.is_unknown = True
-        self._steps = fences.abandoned()
+        self._steps += fences.abandoned()
+
+    @property
+    def is_reported(self) -> bool:
+        """True if the end of the steps that timed out is reported."""
+        return bool(self._steps)
 
     @property
     def may_take_effect(self) -> bool:
         """True while a decisive step that timed out may still take effect."""
-        return self.is_unknown and not (self._steps and all(step.is_set() for step in self._steps))
+        return self.is_unknown and not (self.is_reported and all(step.is_set() for step in self._steps))
 
     async def until_ended(self) -> None:
         """Return when the store has ended all steps; never if the backend does not report that."""
@@ -213,8 +218,8 @@ class Intents:
         self.store = store
         self.on_unfinished: Callable[[Intent], None] | None = None
         """Called with each intent that `Intent.end` could not end."""
-        self.finish: Callable[[], Awaitable[None]] = _nothing
-        """Called before each edit, to end these."""
+        self.finish: Callable[[tuple[NodePath, ...]], Awaitable[None]] = _nothing
+        """Called before each edit, of the nodes at these paths, to end these."""
 
     def new(self) -> Intent:
         """Return an intent of which nothing is stored yet."""
@@ -255,7 +260,7 @@ class Intents:
                 await self.store.remove_prefix(APART)
 
 
-async def _nothing() -> None:
+async def _nothing(paths: tuple[NodePath, ...]) -> None:
     pass
 
 

@@ -49,7 +49,7 @@ class LiveNodes:
         self._changed = trio.Event()
         self._wanted: list[tuple[Key | Prefix, ...]] = []
         self._staying: list[tuple[BoundPath, trio.lowlevel.Task]] = []
-        self._fences: list[tuple[tuple[Key | Prefix, ...], list[trio.Event]]] = []
+        self.fences: list[tuple[tuple[Key | Prefix, ...], list[trio.Event]]] = []
         self.bound_paths = BoundPaths()
         """Open folders of nodes, arrays or not."""
         self.turning: set[NodePath] = set()
@@ -303,9 +303,9 @@ class LiveNodes:
         """Wait until no operation in progress affects ``path``."""
         while self.is_changing(path):
             await self._changed.wait()
-        for targets, fences_there in list(self._fences):
+        for targets, fences_there in list(self.fences):
             if not fences_there:
-                self._fences.remove((targets, fences_there))
+                self.fences.remove((targets, fences_there))
             elif _is_in(path, targets):
                 await unfenced(fences_there, path)
 
@@ -365,7 +365,7 @@ class LiveNodes:
                 if given_up:
                     for node in affected:
                         node.fences.extend(given_up)
-                    self._fences.append((targets, given_up))
+                    self.fences.append((targets, given_up))
                 self._changing = self._underway = ()
                 self._wake()
 

@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 import trio
 
-from zarrfs.errors import StoreTimeout, ZarrfsError
+from zarrfs.errors import KeyConflict, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.recovery import renew_copies
-from zarrfs.keys import Key, Prefix
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,8 @@ class UnfinishedOperations:
         self._editor = editor
         self._copies = ConsolidatedCopies(hierarchy, store)
         self._start_soon = start_soon
-        self._intents: dict[Intent, None] = {}
+        self._intents: dict[Intent, trio.Event] = {}
+        """The unfinished intents; the event is set when the outcome is known."""
         self._finishing = False
         intents.on_unfinished = self._add
         intents.finish = self._finish
@@ -49,9 +50,13 @@ class UnfinishedOperations:
             await self._attempt(intent)
 
     def _add(self, intent: Intent) -> None:
-        if intent not in self._intents:
-            self._intents[intent] = None
-            self._start_soon(self._follow, intent)
+        if intent in self._intents:
+            return
+        known = self._intents[intent] = trio.Event()
+        if intent.is_unknown and intent.is_reported and (record := intent.noted) is not None:
+            # Nothing is read or changed there before.
+            self._hierarchy.live.fences.append((_targets(record), [known]))
+        self._start_soon(self._follow, intent)
 
     async def _follow(self, intent: Intent) -> None:
         delay, most = _RETRY_SECONDS
@@ -76,14 +81,18 @@ class UnfinishedOperations:
                 if record is None:
                     await self._end(intent)
                 else:
-                    async with self._editor.editing(await self._editor.layout_for(record.path)):
+                    # A lookup of the node itself would wait for this.
+                    layout = await self._editor.layout_for(record.path.parent if record.path != ROOT else ROOT)
+                    async with self._editor.editing(layout):
                         pass
         except ZarrfsError as error:
             log.debug("%s: not ended yet: %s", intent.prefix, error)
         return intent not in self._intents
 
-    async def _finish(self) -> None:
-        """End all operations whose outcome can be determined. The caller excludes edits."""
+    async def _finish(self, paths: tuple[NodePath, ...]) -> None:
+        """End all operations whose outcome can be determined. The caller excludes edits.
+
+        Raises `StoreTimeout` if another one concerns a node at or below one of these paths, or above it."""
         if self._finishing:
             return
         self._finishing = True
@@ -92,6 +101,11 @@ class UnfinishedOperations:
                 await self._end(intent)
         finally:
             self._finishing = False
+        for intent, known in self._intents.items():
+            if intent.is_unknown and intent.is_reported and not known.is_set() and (record := intent.noted) is not None:
+                for path in paths:
+                    if path != ROOT and any(_meet(path.prefix, target) for target in _targets(record)):
+                        raise StoreTimeout(f"{path}: outcome of an earlier operation is unknown: store timed out", key=path)
 
     async def _end(self, intent: Intent) -> None:
         try:
@@ -100,8 +114,8 @@ class UnfinishedOperations:
             await intent.end()
         except ZarrfsError as error:
             log.warning("%s: not ended yet: %s", intent.prefix, error)
-        if not intent.is_held:
-            self._intents.pop(intent, None)
+        if not intent.is_held and (known := self._intents.pop(intent, None)) is not None:
+            known.set()
 
     async def _determine(self, intent: Intent) -> None:
         record = intent.noted
@@ -116,13 +130,23 @@ class UnfinishedOperations:
             except StoreTimeout:
                 intent.unknown()
                 raise
+            except KeyConflict:
+                # Others have taken the place: nothing is put over it, by the next mount neither.
+                intent.is_unknown = True
+                self._intents[intent].set()
+                raise
             except BaseException:
                 intent.is_unknown = True
                 raise
         intent.is_done = True
+        self._intents[intent].set()
         log.warning("%s: operation (%s) that timed out was %s", record.path, record.operation, "completed" if is_done else "undone")
         self._hierarchy.forget_all()
         await renew_copies(self._hierarchy, self._copies, record)
+
+
+def _meet(one: Prefix, other: Key | Prefix) -> bool:
+    return isinstance(other, Prefix) and (one.startswith(other) or other.startswith(one))
 
 
 def _targets(record: Record) -> tuple[Key | Prefix, ...]:
