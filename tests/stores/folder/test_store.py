@@ -42,6 +42,7 @@ from zarrfs.stores.folder.plugin import PLUGIN
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.opening import open_store
 from zarrfs.stores.values import ABSENT
+from zarrfs.transformers.deadline import DeadlineStore
 
 ROOT = Path(__file__).parents[3]
 LEFT_BEHIND = ".zarrfs-0123456789abcdef0123456789abcdef.partial"
@@ -868,3 +869,20 @@ async def test_folders_that_were_made_for_a_value_that_finds_no_room_go_again(pa
     await store.set(Key("a/b/c"), b"x")
     assert (path / "a/b/c").read_bytes() == b"x"
     await store.aclose()
+
+
+def test_locks_that_are_held_until_the_end_of_the_process_leave_no_error(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An operation whose outcome is unknown keeps its lock; each one logged a traceback at the end of the mount."""
+    held = []
+
+    async def hold() -> None:
+        async with trio.open_nursery() as nursery:
+            store = DeadlineStore(FolderStore(str(path)), 60, nursery)
+            for number in range(10):
+                held.append(store.exclusive(Key(f"{number}/k")))
+                await held[-1].__aenter__()
+
+    # The order in which trio ends them varies.
+    for _ in range(10):
+        trio.run(hold)
+    assert not caplog.records

@@ -187,14 +187,18 @@ class FolderStore(Store):
     async def exclusive(self, key: Key) -> AsyncIterator[None]:
         """Lock a key; between processes all keys of one folder share a flock(2) on the folder, which is created if missing."""
         parts = self._parts_to_write(key)
-        async with super().exclusive(key):
-            folder_lock = self._folder_locks.hold(parts[:-1])
+        key_lock, folder_lock = super().exclusive(key), self._folder_locks.hold(parts[:-1])
+        await key_lock.__aenter__()
+        try:
             with translated("locking the folder of", key):
                 await folder_lock.__aenter__()
             try:
                 yield
             finally:
+                # Not by ``async with``: trio ends a lock that is held until the end of the process in any order of these generators.
                 await folder_lock.__aexit__(None, None, None)
+        finally:
+            await key_lock.__aexit__(None, None, None)
 
     # --- file system operations ---------------------------------------------------------------------------------------------
 
