@@ -79,8 +79,7 @@ _WATCHED_NODES_TTL = 60.0
 Forgotten = Callable[[str, Container[str]], Iterator[None]]
 """Called with a path in the mount, at and below which anything may have changed, and paths of open files there that were replaced.
 
-The work is done by iterating over the result, a little at each step.
-"""
+The work is done by iterating over the result, a little at each step."""
 
 
 class Entries(Protocol):
