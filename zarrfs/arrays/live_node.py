@@ -75,10 +75,10 @@ class LiveNode:
         self.on_end = _NO_CALLBACKS
         """Callbacks for the end of the node."""
         self._confirm_now = confirm_now
-        self._turns = LockTable()
         self._holders = 0
         self._changers = 0
-        # Only if a task waits: there may be tens of thousands of nodes.
+        # Created when needed: there may be tens of thousands of nodes.
+        self._turns: LockTable | None = None
         self._turn: trio.Event | None = None
 
     @property
@@ -181,6 +181,8 @@ class LiveNode:
 
         A task that waits for it has already reserved its memory.
         """
+        if self._turns is None:
+            self._turns = LockTable()
         return self._turns.hold(repr(unit))
 
     # --- for tasks that change it --------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.live_node import Confirm, LiveNode
 from zarrfs.arrays.reader import ArrayReader
+from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.stores.anchor import AbsentFolder
 from zarrfs.stores.base import Store
@@ -39,7 +41,7 @@ class LiveArray(LiveNode):
         """True if its folder was not held in time: the document there had changed already."""
         self._open_array: weakref.ref[OpenArray] | None = None
         # Not a WeakSet, which takes a kilobyte.
-        self._readers: list[weakref.ref[ArrayReader]] = []
+        self._readers: tuple[weakref.ref[ArrayReader], ...] = ()
 
     @property
     def folder(self) -> Prefix | None:
@@ -57,17 +59,23 @@ class LiveArray(LiveNode):
         self._open_array = weakref.ref(open_array) if open_array is not None else None
         if open_array is not None:
             self.metadata = open_array.array.metadata
-            earlier = [reader for each in self._readers if (reader := each()) not in (None, open_array.reader)]
-            for reader in earlier:
-                reader.follows(())
-            open_array.reader.follows(earlier)
-            self._readers = [weakref.ref(reader) for reader in (*earlier, open_array.reader)]
+            if any(each() is not None for each in self._readers):
+                # They have to learn what changes from now on.
+                self.has_reader(open_array.reader)
+
+    def has_reader(self, reader: ArrayReader) -> None:
+        """Let ``reader`` pass what changes to the readers under earlier shapes that are in use."""
+        earlier = [each for ref in self._readers if (each := ref()) not in (None, reader)]
+        for each in earlier:
+            each.follows(())
+        reader.follows(earlier)
+        self._readers = tuple(weakref.ref(each) for each in (*earlier, reader))
 
     def resized(self, metadata: ArrayMetadata) -> None:
         """Record a change of its shape: what is open has the old layout."""
         if (open_array := self.open_array) is not None:
             open_array.superseded = True
-            open_array.reader.discard()
+            open_array.discard()
         self.layouts += 1
         self.open_array = None
         self.metadata = metadata
@@ -99,16 +107,30 @@ class LiveArray(LiveNode):
 
 @dataclass(slots=True, weakref_slot=True)
 class OpenArray:
-    """An array and its reader, by the documents of ``live``.
+    """An array by the documents of ``live``.
 
     ``superseded`` once the documents have changed: data read of it has another layout, or belongs to another array.
     """
 
     array: Array
-    reader: ArrayReader
+    pool: ReaderPool
     live: LiveArray
     superseded: bool = False
     held_nbytes: int = field(init=False)
+    _reader: ArrayReader | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.held_nbytes = self.array.metadata.held_nbytes
+
+    @property
+    def reader(self) -> ArrayReader:
+        """Its elements. Created at the first use: most arrays that are known are only listed."""
+        if self._reader is None:
+            self._reader = ArrayReader(self.array, self.pool)
+            self.live.has_reader(self._reader)
+        return self._reader
+
+    def discard(self, coords: Coords | None = None) -> None:
+        """Run `ArrayReader.discard` if there may be something to discard."""
+        if self._reader is not None:
+            self._reader.discard(coords)

@@ -403,7 +403,7 @@ class LiveNodes:
         self.changes += 1
         if (open_array := node.open_array) is not None:
             open_array.superseded = True
-            open_array.reader.discard()
+            open_array.discard()
         node.end(why)
         self._forget(node)
 

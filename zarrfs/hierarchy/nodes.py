@@ -21,7 +21,6 @@ from zarrfs.arrays.concurrency import each_found, in_order
 from zarrfs.arrays.counters import HierarchyCounters
 from zarrfs.arrays.flight import Flight
 from zarrfs.arrays.layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
-from zarrfs.arrays.reader import ArrayReader
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.dialects.base import Dialect, Layout
@@ -112,7 +111,7 @@ class Hierarchy:
                 array = Array(node, chunks_of(self._chunk_store, node, self._layers, live), self._counters, self._layers.budget)
             except Exception as error:
                 raise error if isinstance(error, ZarrfsError) else MetadataError(reason_of(path, error), key=path) from error
-            known.open_array = live.open_array = open_array = OpenArray(array, ArrayReader(array, self._readers), live)
+            known.open_array = live.open_array = open_array = OpenArray(array, self._readers, live)
         return open_array
 
     async def is_current(self, open_array: OpenArray) -> bool:
@@ -286,7 +285,7 @@ class Hierarchy:
         if (known := self._known.get(open_array.live.path)) is not None:
             known.chunks_ns = time.time_ns()
         for each in [None] if count(box) > _FEW_CHUNKS else box:
-            open_array.reader.discard(each)
+            open_array.discard(each)
 
     def _prefix_changed(self, prefix: Prefix) -> NodeChanges:
         self._roots.expire()
@@ -317,7 +316,7 @@ class Hierarchy:
     def _discard(self, path: NodePath) -> None:
         """Drop decoded chunks of the array at ``path``, if it was requested."""
         if (live := self.live.at(path)) is not None and (open_array := live.open_array) is not None:
-            open_array.reader.discard()
+            open_array.discard()
 
     def _expire(self, path: NodePath) -> None:
         self.forgotten.epoch += 1
