@@ -116,11 +116,15 @@ class OpenArray:
     pool: ReaderPool
     live: LiveArray
     superseded: bool = False
-    held_nbytes: int = field(init=False)
     _reader: ArrayReader | None = field(init=False, default=None)
+    _held_nbytes: int | None = field(init=False, default=None)
 
-    def __post_init__(self) -> None:
-        self.held_nbytes = self.array.metadata.held_nbytes
+    @property
+    def held_nbytes(self) -> int:
+        """`ArrayMetadata.held_nbytes`, computed once."""
+        if self._held_nbytes is None:
+            self._held_nbytes = self.array.metadata.held_nbytes
+        return self._held_nbytes
 
     @property
     def reader(self) -> ArrayReader:
