@@ -20,7 +20,7 @@ _LARGEST_VALUE_NBYTES = 16 * 1024
 class RememberingStore(TransparentStore):
     """Answers a listing or a `get_many` from memory if it was one of the last ``most``, and small. Changes meanwhile are not seen."""
 
-    def __init__(self, inner: Store, most: int = 256) -> None:
+    def __init__(self, inner: Store, most: int = 1024) -> None:
         super().__init__(inner)
         self._listings: _Recent[Prefix, Sequence[DirEntry]] = _Recent(most)
         self._answers: _Recent[tuple[Key, ByteRange], Answer] = _Recent(most)
