@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,7 +31,12 @@ def why_fuse_is_unusable() -> str | None:
     return None
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        # What mounts of tests rescue and log must not lie among that of the user's own; workers inherit this.
+        home = tempfile.TemporaryDirectory(prefix="zarrfs-test-home-", ignore_cleanup_errors=True)
+        config.add_cleanup(home.cleanup)
+        os.environ |= {name: f"{home.name}/{name}" for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME")}
     # Tests run in the background inherit these as ignored, and so would the programs that they start.
     for number, handler in (signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL):
         if signal.getsignal(number) is signal.SIG_IGN:
