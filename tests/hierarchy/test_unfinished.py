@@ -124,6 +124,23 @@ async def test_a_rename_over_an_array_that_takes_effect_late_is_undone(autojump_
     assert not [key for key in await contents(inner) if key.startswith("x/")]
 
 
+@pytest.mark.logs("left for later", "given up by its caller, ended: done")
+@trio_test
+async def test_a_record_that_is_stored_late_is_erased(autojump_clock: MockClock) -> None:
+    """The next mount would carry out an operation that had failed, over what was changed since."""
+    inner = MemoryStore()
+    await fill(inner, BEFORE)
+    store = HangingStore(inner)
+    async with editing(store) as editor:
+        store.hang("*intent.json", "set")
+        with pytest.raises(StoreTimeout):
+            await editor.rename(Y, X, over=True)
+        store.answer()
+        await trio.sleep(120)
+        assert await contents(inner) == BEFORE
+    assert await next_mount(inner) == []
+
+
 class Limbo(HangingStore):
     """A store in which nothing is moved back until it is ``mended``."""
 

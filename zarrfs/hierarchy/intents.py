@@ -56,6 +56,8 @@ class Intent:
         self._on_unfinished = on_unfinished
         self._lock: AbstractAsyncContextManager[None] | None = None
         self._noted: Record | None = None
+        self._may_be_stored = False
+        """True if a record was to be stored, whether or not that succeeded."""
         self.is_unknown = False
         """True if a decisive step timed out, and its outcome was not determined since."""
         self.is_done = False
@@ -122,6 +124,7 @@ class Intent:
 
     async def note(self, record: Record) -> None:
         """Store ``record`` as the present state of the operation."""
+        self._may_be_stored = True
         await self._store.set(self.prefix.key(_RECORD), record.format())
         self._noted = record
         if record.operation != "erase":
@@ -190,9 +193,10 @@ class Intent:
 
     async def forget(self) -> None:
         """Erase the record: all content is in its final position."""
-        if self._noted is not None:
+        if self._noted is not None or self._may_be_stored:
+            # Waits for a failed attempt to store it: after that, the next mount would carry out a record that no one holds.
             await self._store.erase(self.prefix.key(_RECORD))
-            self._noted = None
+            self._noted, self._may_be_stored = None, False
 
     async def resolve(self) -> bool:
         """Run `resolve` with the last stored record."""
