@@ -457,8 +457,12 @@ async def test_after_a_failed_fsync_a_value_has_to_be_written_again(path: Path, 
         with pytest.raises(StoreError, match="earlier fsync"):
             await store.sync([Key("d/k")])
         await store.sync([Key("d/l")])
-        await store.set(Key("d/k"), b"written again")
-        await store.sync([Key("d/k")])
+        assert await store.rename(Key("d/k"), Key("d/m")) is not None
+        assert await store.rename_prefix(Prefix("d/"), Prefix("e/"))
+        with pytest.raises(StoreError, match="earlier fsync"):
+            await store.sync([Key("e/m")])
+        await store.set(Key("e/m"), b"written again")
+        await store.sync([Key("e/m")])
 
 
 @trio_test

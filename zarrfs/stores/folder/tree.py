@@ -296,7 +296,9 @@ class FolderTree:
                         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     write(fd, content)
                     rights.complete(fd, folder, name, self.owner)
-                    generation = generation_of(os.fstat(fd))
+                    status = os.fstat(fd)
+                    generation = generation_of(status)
+                    self._failed_syncs.forget(status)
                     if durability.is_demanded():
                         os.fsync(fd)
                 finally:
@@ -313,7 +315,8 @@ class FolderTree:
                     os.unlink(temporary, dir_fd=folder)
                 raise
         self.unsynced.add(parts[:-1])
-        self._failed_syncs.replaced(parts)
+        if old is not None:
+            self._failed_syncs.forget(old)
         return generation
 
     def set_mtime(self, parts: Parts, mtime_ns: int) -> Generation | None:
@@ -337,9 +340,11 @@ class FolderTree:
         """Remove a value; its folder stays, since an empty folder may be intended."""
         with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
-                if self._value(folder, parts[-1]) is not None:
+                found = self._value(folder, parts[-1])
+                if found is not None:
                     os.unlink(parts[-1], dir_fd=folder)
                     self.unsynced.add(parts[:-1])
+                    self._failed_syncs.forget(found)
 
     # --- moving -------------------------------------------------------------------------------------------------------------
 
@@ -362,7 +367,8 @@ class FolderTree:
                 unlink(source, old[-1])
         self.unsynced.add(old[:-1])
         self.unsynced.add(new[:-1])
-        self._failed_syncs.replaced(new)
+        if replaced is not None and not os.path.samestat(replaced, moved):
+            self._failed_syncs.forget(replaced)
         return generation_of(moved)
 
     def rename_folder(self, old: Parts, new: Parts) -> bool:
@@ -404,7 +410,7 @@ class FolderTree:
             fd = self._open_value(parts)
             if fd is not None:
                 with Closing(fd):
-                    self._failed_syncs.sync(parts, fd)
+                    self._failed_syncs.sync(fd)
             synced.add(parts[:-1])
         self.unsynced.sync(synced, lambda parts: self.folder(parts, os.O_RDONLY))
 

@@ -90,23 +90,26 @@ class FailedSyncs:
     """
 
     def __init__(self) -> None:
-        # The file by device and inode number, and the error.
-        self._files: dict[Parts, tuple[tuple[int, int], int]] = {}
+        # By device and inode number, as a file may be renamed, alone or with a folder above it.
+        self._errors: dict[tuple[int, int], int] = {}
 
-    def sync(self, parts: Parts, fd: int) -> None:
+    def sync(self, fd: int) -> None:
         """Run fsync(2) of a value. Raises the error of an earlier one of the same file again."""
-        status = os.fstat(fd)
-        file = status.st_dev, status.st_ino
-        failed, error_number = self._files.get(parts, (None, 0))
-        if failed == file:
-            raise OSError(error_number, f"{os.strerror(error_number)} in an earlier fsync: write the value again")
+        file = _file_of(os.fstat(fd))
+        failed = self._errors.get(file)
+        if failed is not None:
+            raise OSError(failed, f"{os.strerror(failed)} in an earlier fsync: write the value again")
         try:
             os.fsync(fd)
         except OSError as error:
-            if len(self._files) < _MOST:
-                self._files[parts] = file, error.errno or errno.EIO
+            if len(self._errors) < _MOST:
+                self._errors[file] = error.errno or errno.EIO
             raise
 
-    def replaced(self, parts: Parts) -> None:
-        """Forget a file: its value is another one now."""
-        self._files.pop(parts, None)
+    def forget(self, status: os.stat_result) -> None:
+        """Forget a file that is new, or removed: another one may get its number."""
+        self._errors.pop(_file_of(status), None)
+
+
+def _file_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
