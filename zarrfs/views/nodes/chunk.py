@@ -32,7 +32,7 @@ from zarrfs.stores.values import KeyStat
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.kept import kept
 from zarrfs.vfs.stage import Stage, StagingRoom
-from zarrfs.views.nodes.chunk_snapshots import IN_FILE_NBYTES, DecodedSnapshot, EncodedSnapshot, as_bytes
+from zarrfs.views.nodes.chunk_snapshots import IN_FILE_NBYTES, DecodedSnapshot, EncodedSnapshot, GivenPages, as_bytes
 from zarrfs.views.nodes.chunk_stage import ChunkStage
 from zarrfs.views.nodes.missing_chunks import missing_size
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
@@ -41,7 +41,6 @@ from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 # an error of read(2) for data.
 _AT_ONCE_NBYTES = 1024 * 1024
 _TRIES = 3
-_NEVER = object()
 
 
 class ChunkFile(NodeContent):
@@ -53,8 +52,7 @@ class ChunkFile(NodeContent):
         self._open_array = open_array
         self.held_nbytes = open_array.held_nbytes
         self._coords = coords
-        self._given: object = _NEVER
-        """Generation of the value that was read at the last open: of others the kernel has no pages."""
+        self._given = GivenPages()
         self._be_at(path if path is not None else open_array.array.path)
 
     @property
@@ -62,10 +60,10 @@ class ChunkFile(NodeContent):
         return self._open_array.live.why_gone is not None
 
     async def open_snapshot(self) -> Snapshot | None:
-        # A second open of the same value finds it in the kernel's pages.
-        if self._given is not _NEVER:
+        # A later open of the same value finds it in the kernel's pages, if these have all of it.
+        if self._given.is_whole:
             snapshot = await self.snapshot()
-            if snapshot is None or snapshot.attributes.generation == self._given:
+            if snapshot is None or self._given.are_of(snapshot.attributes.generation):
                 return snapshot
             await snapshot.aclose()
         return await self.open_to_change()
@@ -168,15 +166,14 @@ class DecodedChunk(ChunkFile):
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stored_ns)
         generation = stat.generation if stat is not None else None
         nbytes = self._nbytes if stat is not None else await missing_size(open_array.array, self._coords)
-        return DecodedSnapshot(open_array, self._coords, nbytes, mtime_ns, generation, self._room)
+        return DecodedSnapshot(open_array, self._coords, nbytes, mtime_ns, generation, self._room, self._given)
 
     async def open_to_change(self) -> Snapshot | None:
         if not self._is_variable and self._nbytes <= _AT_ONCE_NBYTES:
-            self._given = None
             found = await self._open_array.array.stored_chunk(self._coords)
             if found is not None:
                 data, stat = found
-                self._given = stat.generation
+                self._given.begin(stat.generation, self._nbytes)
                 mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stat.mtime_ns)
                 return DecodedSnapshot(
                     self._open_array,
@@ -185,6 +182,7 @@ class DecodedChunk(ChunkFile):
                     mtime_ns,
                     stat.generation,
                     self._room,
+                    self._given,
                     stored=kept(data, self._room),
                 )
         return await self.snapshot()
@@ -287,6 +285,7 @@ class DecodedChunk(ChunkFile):
             mtime_ns,
             stat.generation if stat is not None else None,
             self._room,
+            self._given,
             data=kept(data, self._room, in_file=len(data) >= IN_FILE_NBYTES),
         )
 
@@ -296,22 +295,22 @@ class EncodedChunk(ChunkFile):
 
     verbatim = True
 
-    async def snapshot(self) -> Snapshot | None:
+    async def snapshot(self) -> EncodedSnapshot | None:
         chunks = self._open_array.array.chunks
         stat = await chunks.stat(self._coords)
         if stat is None:
             return None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
-        return EncodedSnapshot(self._open_array, self._coords, stat, mtime_ns, self._context.staging.room.kept)
+        return EncodedSnapshot(self._open_array, self._coords, stat, mtime_ns, self._context.staging.room.kept, self._given)
 
     async def open_to_change(self) -> Snapshot | None:
         for _ in range(_TRIES):
             snapshot = await self.snapshot()
             if snapshot is None or snapshot.attributes.size > _AT_ONCE_NBYTES:
                 break
-            self._given = snapshot.attributes.generation
+            self._given.begin(snapshot.attributes.generation, snapshot.attributes.size)
             try:
-                await snapshot.read(0, 1)
+                await snapshot.take()
             except StaleEntry:
                 await snapshot.aclose()
             except ZarrfsError:

@@ -22,6 +22,42 @@ IN_FILE_NBYTES = 1024 * 1024
 """An open file keeps a chunk of at least this size in a spill file if memory is short; a smaller one is decoded again."""
 
 
+_PAGE_NBYTES = 4096
+
+
+class GivenPages:
+    """The pages that the kernel has requested of the last value that was read at its open."""
+
+    def __init__(self) -> None:
+        self._generation: str | None = None
+        self._nbytes = 0
+        # One bit for each page.
+        self._missing = -1
+
+    def begin(self, generation: str | None, nbytes: int) -> None:
+        """Record that the value of this generation was read; the pages of an earlier value are forgotten."""
+        if self._missing < 0 or (generation, nbytes) != (self._generation, self._nbytes):
+            self._generation, self._nbytes = generation, nbytes
+            self._missing = (1 << -(-nbytes // _PAGE_NBYTES)) - 1
+
+    def gave(self, generation: str | None, offset: int, nbytes: int) -> None:
+        """Record that the kernel got these bytes."""
+        if generation == self._generation and self._missing > 0:
+            first, stop = -(-offset // _PAGE_NBYTES), offset + nbytes
+            last = -(-stop // _PAGE_NBYTES) if stop >= self._nbytes else stop // _PAGE_NBYTES
+            if first < last:
+                self._missing &= ~((1 << last) - (1 << first))
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the kernel got all of the value."""
+        return not self._missing
+
+    def are_of(self, generation: str | None) -> bool:
+        """Return True if the kernel got all of the value of this generation."""
+        return self.is_whole and generation == self._generation
+
+
 class DecodedSnapshot(Snapshot):
     """A decoded chunk at one generation; ``stored``: its encoded bytes, if read already."""
 
@@ -33,6 +69,7 @@ class DecodedSnapshot(Snapshot):
         mtime_ns: int | None,
         generation: str | None,
         room: MemoryBudget,
+        given: GivenPages,
         *,
         data: Kept | None = None,
         stored: Kept | None = None,
@@ -41,6 +78,7 @@ class DecodedSnapshot(Snapshot):
         self._coords = coords
         self._generation = generation
         self._room = room
+        self._given = given
         self._data = data
         self._stored = stored
         self.attributes = Attributes(False, nbytes, mtime_ns, generation=generation)
@@ -49,9 +87,14 @@ class DecodedSnapshot(Snapshot):
         """Return the chunk, if no request to the store is needed."""
         if self._data is None and self._stored is None:
             return None
-        return await self.read(0, self.attributes.size)
+        return await self._read(0, self.attributes.size)
 
     async def read(self, offset: int, size: int) -> Buffer:
+        data = await self._read(offset, size)
+        self._given.gave(self._generation, offset, len(data))
+        return data
+
+    async def _read(self, offset: int, size: int) -> Buffer:
         if self._data is not None:
             return self._data.data[offset : offset + size]
         stored = self._stored.data if self._stored is not None else None
@@ -73,15 +116,27 @@ class DecodedSnapshot(Snapshot):
 class EncodedSnapshot(Snapshot):
     """An encoded chunk at one generation."""
 
-    def __init__(self, open_array: OpenArray, coords: Coords, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget) -> None:
+    def __init__(
+        self, open_array: OpenArray, coords: Coords, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget, given: GivenPages
+    ) -> None:
         self._open_array = open_array
         self._coords = coords
         self._generation = stat.generation
         self._room = room
+        self._given = given
         self._data: Kept | None = None
         self.attributes = Attributes(False, stat.size, mtime_ns, generation=stat.generation)
 
+    async def take(self) -> None:
+        """Read the value, if there is room for it."""
+        await self._read(0, 1)
+
     async def read(self, offset: int, size: int) -> Buffer:
+        data = await self._read(offset, size)
+        self._given.gave(self._generation, offset, len(data))
+        return data
+
+    async def _read(self, offset: int, size: int) -> Buffer:
         nbytes = self.attributes.size
         if offset >= nbytes or not size:
             return b""
