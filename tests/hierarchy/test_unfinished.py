@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -138,6 +138,29 @@ async def test_a_record_that_is_stored_late_is_erased(autojump_clock: MockClock)
         store.answer()
         await trio.sleep(120)
         assert await contents(inner) == BEFORE
+    assert await next_mount(inner) == []
+
+
+@pytest.mark.logs("left for later", "given up by its caller, ended: done")
+@pytest.mark.parametrize("operation", ["set", "erase"])
+@trio_test
+async def test_no_edit_waits_for_a_record_that_hangs(autojump_clock: MockClock, operation: str) -> None:
+    """Each waited in vain until the deadline."""
+    inner = MemoryStore()
+    await fill(inner, BEFORE)
+    store = HangingStore(inner)
+    async with editing(store) as editor:
+        store.hang("*intent.json", operation)
+        with pytest.raises(StoreTimeout) if operation == "set" else nullcontext():
+            await editor.rename(Y, X, over=True)
+        with trio.fail_after(5):
+            await editor.amend(X, Edit(attributes={"units": "m"}))
+        await trio.sleep(600)
+        with trio.fail_after(5):
+            await editor.amend(X, Edit(attributes={"units": "km"}))
+        store.answer()
+        await trio.sleep(120)
+        assert not await inner.prefix_exists(APART)
     assert await next_mount(inner) == []
 
 

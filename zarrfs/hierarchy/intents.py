@@ -18,8 +18,8 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 
 import trio
@@ -63,6 +63,7 @@ class Intent:
         self.is_done = False
         """True if all content is in its final position, whatever the record says."""
         self._steps: list[trio.Event] = []
+        self._late: list[trio.Event] = []
         self.prefix = APART.child(name if name is not None else uuid.uuid4().hex)
         self.new = self.prefix.child("new")
         self.old = self.prefix.child("old")
@@ -92,6 +93,11 @@ class Intent:
     def may_take_effect(self) -> bool:
         """True while a decisive step that timed out may still take effect."""
         return self.is_unknown and not (self.is_reported and all(step.is_set() for step in self._steps))
+
+    @property
+    def is_hanging(self) -> bool:
+        """True while a step that timed out here, decisive or not, has not ended: an attempt to `end` would wait for it in vain."""
+        return any(not step.is_set() for step in self._late)
 
     async def until_ended(self) -> None:
         """Return when the store has ended all steps; never if the backend does not report that."""
@@ -125,7 +131,8 @@ class Intent:
     async def note(self, record: Record) -> None:
         """Store ``record`` as the present state of the operation."""
         self._may_be_stored = True
-        await self._store.set(self.prefix.key(_RECORD), record.format())
+        with self.collecting():
+            await self._store.set(self.prefix.key(_RECORD), record.format())
         self._noted = record
         if record.operation != "erase":
             with suppress(StoreTimeout):
@@ -147,7 +154,7 @@ class Intent:
             log.warning("%s: outcome unknown, store timed out; left for %s", self.prefix, when)
             return await self._end_later()
         try:
-            with trio.CancelScope(shield=True):
+            with self.collecting(), trio.CancelScope(shield=True):
                 if not self.is_done:
                     await self.resolve()
                 self.is_done = True
@@ -166,6 +173,18 @@ class Intent:
             raise
         else:
             await self.let_go()
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Collect the steps in the body that time out, for `is_hanging`."""
+        found: list[trio.Event] = []
+        try:
+            with fences.collected() as found:
+                yield
+        finally:
+            self._late = [step for step in (*self._late, *found) if not step.is_set()]
+            for step in found:
+                fences.given_up(step)
 
     async def _end_later(self) -> None:
         if self._on_unfinished is not None:
@@ -195,7 +214,8 @@ class Intent:
         """Erase the record: all content is in its final position."""
         if self._noted is not None or self._may_be_stored:
             # Waits for a failed attempt to store it: after that, the next mount would carry out a record that no one holds.
-            await self._store.erase(self.prefix.key(_RECORD))
+            with self.collecting():
+                await self._store.erase(self.prefix.key(_RECORD))
             self._noted, self._may_be_stored = None, False
 
     async def resolve(self) -> bool:
@@ -235,7 +255,8 @@ class Intents:
         intent = self.new()
         try:
             await intent.begin(record)
-            yield intent
+            with intent.collecting():
+                yield intent
         finally:
             await intent.end()
 

@@ -93,7 +93,8 @@ class Placing:
         count = len([key async for key in self._store.list_prefix(self._intent.new)])
         record = Record("replace", node.path, prefix, copies=True, erased=erased, count=count, before=before, after=written)
         await self._intent.note(record)
-        await copy_into_place(self._store, self._intent, record)
+        with self._intent.collecting():
+            await copy_into_place(self._store, self._intent, record)
         self._intent.is_done = True
         await self._forget()
 

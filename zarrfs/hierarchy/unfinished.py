@@ -76,7 +76,7 @@ class UnfinishedOperations:
     async def _attempt(self, intent: Intent) -> bool:
         """End an operation within an edit, if its outcome can be determined; return True if it is ended."""
         try:
-            if intent in self._intents and not intent.may_take_effect:
+            if intent in self._intents and not intent.may_take_effect and not intent.is_hanging:
                 record = intent.noted
                 if record is None:
                     await self._end(intent)
@@ -97,7 +97,7 @@ class UnfinishedOperations:
             return
         self._finishing = True
         try:
-            for intent in [each for each in self._intents if not each.may_take_effect]:
+            for intent in [each for each in self._intents if not each.may_take_effect and not each.is_hanging]:
                 await self._end(intent)
         finally:
             self._finishing = False
