@@ -546,6 +546,11 @@ async def main(path):
     await refused(StoreAccessDenied, store.erase, Key("e/k"))
     await refused(StoreAccessDenied, store.erase_prefix, Prefix("e/"))
     assert await store.get(Key("e/k")) == b""
+    # fsync of a folder, with one in it that has changed and cannot be read; and of a value in one that can be changed only.
+    await store.sync([Prefix("")])
+    os.chmod(path + "/d", 0o300)
+    await store.set(Key("d/l"), b"")
+    await store.sync([Key("d/l"), Prefix("d/")])
     os.chmod(path + "/d", 0o700)
     os.chmod(path + "/e", 0o700)
     os.chmod(path, 0o500)

@@ -412,7 +412,11 @@ class FolderTree:
                 with Closing(fd):
                     self._failed_syncs.sync(fd)
             synced.add(parts[:-1])
-        self.unsynced.sync(synced, lambda parts: self.folder(parts, os.O_RDONLY))
+        try:
+            self.unsynced.sync(synced, lambda parts: self.folder(parts, os.O_RDONLY))
+        except PermissionError:
+            # fsync(2) needs a folder that may be read; names can be changed in others, too.
+            self.sync_all()
 
     # --- listing ------------------------------------------------------------------------------------------------------------
 
