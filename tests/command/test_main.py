@@ -123,6 +123,8 @@ def test_an_unexpected_error_is_one_line_too() -> None:
         (["mont"], 2, ["mont", "zarrfs --help"]),
         (["mount", "x"], 2, ["MOUNTPOINT", "zarrfs mount --help"]),
         (["mount", "--foo", "x", "y"], 2, ["--foo", "zarrfs mount --help"]),
+        (["mount", "--metadata-ttl"], 2, ["--metadata-ttl", "zarrfs mount --help"]),
+        (["mount", "--read-only=yes", "x", "y"], 2, ["--read-only", "zarrfs mount --help"]),
         (["mount", "{tmp}", "/m", "-o", "metadata_tll=1"], 2, ["metadata_tll", "metadata_ttl"]),
         (["mount", "{tmp}", "{tmp}/none"], 5, ["{tmp}/none: does not exist", "mkdir"]),
         (["mount", "{tmp}/none", "{tmp}/file"], 5, ["{tmp}/file: not a folder"]),
@@ -133,6 +135,7 @@ def test_an_unexpected_error_is_one_line_too() -> None:
         (["install"], 2, ["mount-helper", "zarrfs install --help"]),
         (["install", "something"], 2, ["something", "mount-helper", "zarrfs install --help"]),
         (["umount", "{tmp}"], 5, ["{tmp}: not mounted"]),
+        (["umount", "--lazy", ""], 2, ["no mountpoint given"]),
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(

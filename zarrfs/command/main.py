@@ -152,6 +152,9 @@ def umount(mountpoint: str | None, lazy: bool, config_file: str | None) -> int:
     from zarrfs.lifecycle import unmounting
 
     path = mountpoint_of(config_file) if mountpoint is None else mountpoint
+    if not path:
+        # Not the working directory: in a script, an unset variable.
+        raise UsageError("no mountpoint given: expected a path")
     return end(unmounting.unmount(path, lazy=lazy, print_line=print_line))
 
 

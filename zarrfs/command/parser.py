@@ -36,6 +36,14 @@ class Option(click.Option):
 class Command(click.Command):
     """A command whose help lists arguments, and options by group."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            # Errors of click's parser do not name the command.
+            error.ctx = error.ctx or ctx
+            raise
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         parameters = self.get_params(ctx)
         ungrouped = _UNGROUPED if any(isinstance(each, Option) for each in parameters) else "Options"
