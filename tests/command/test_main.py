@@ -117,6 +117,13 @@ def test_an_unexpected_error_is_one_line_too() -> None:
     assert "KeyError" in outcome.message and "--log-level debug" in outcome.message and "\n" not in outcome.message
 
 
+def test_an_output_that_cannot_be_written_is_no_defect(tmp_path: Path) -> None:
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "zarrfs", "info", tmp_path], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"zarrfs: No space left on device\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

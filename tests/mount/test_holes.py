@@ -108,3 +108,22 @@ def test_what_was_lost_of_a_file_that_is_removed_is_none(full: Path, replaced: b
         else:
             (mount.path / "raw/file").unlink()
         assert {each["key"] for each in mount.errors()} == {"file"}
+
+
+def test_what_was_lost_of_a_file_that_is_written_anew_is_none(full: Path) -> None:
+    with mounted(full) as mount:
+        lose(mount)
+        (full.parent / "rest").unlink()
+        (mount.path / "raw/file").write_bytes(b"new")
+    assert (full / "file").read_bytes() == b"new"
+
+
+def test_a_document_that_was_touched_before_it_is_written_is_no_loss(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / ".zgroup").write_bytes(b'{"zarr_format":2}')
+    with mounted(store) as mount:
+        (mount.path / "chunks/g").mkdir()
+        (mount.path / "chunks/g/.zgroup").touch()
+        (mount.path / "chunks/g/.zgroup").write_bytes(b'{"zarr_format":2}')
+    assert (store / "g/.zgroup").exists()

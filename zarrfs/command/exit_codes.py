@@ -83,7 +83,10 @@ def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:
     error = cause(error)
     code = next(EXIT_CODES[base] for base in type(error).__mro__ if base in EXIT_CODES)
     message = str(error)
-    if not isinstance(error, ZarrfsError):
+    if isinstance(error, OSError):
+        # Of the terminal or the file that the command prints to: a full disk.
+        message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename is not None else "")
+    elif not isinstance(error, ZarrfsError):
         message = f"{type(error).__name__}: {error}: a defect of zarrfs (traceback: --log-level debug)"
     return Outcome(code, printable(_without_secrets(message, urls)))
 

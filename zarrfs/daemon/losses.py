@@ -53,7 +53,7 @@ class Losses:
             self.failures.append((name, reason))
 
     def removed(self, name: str) -> None:
-        """Record that a program removed a file, or replaced it by another: what was lost of it is wanted no more."""
+        """Record that a program removed a file, or replaced its value: what was lost of it is wanted no more."""
         self.failures[:] = [each for each in self.failures if each[0] != name]
 
     def unpublished(self, area: StagingArea, ident: str, error: BaseException) -> None:

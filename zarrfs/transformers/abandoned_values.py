@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import trio
+
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
@@ -35,6 +37,7 @@ class AbandonedValues:
         self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
         self._abandoned: dict[HeldValue, None] = {}
         self._buffers = Buffers(in_memory=0)
+        self._copying = trio.Lock()
 
     async def begin(self, held: HeldValue) -> None:
         """Prepare a value for the store; `end` has to follow. Raises `TooLarge` if there is no room for it."""
@@ -44,7 +47,9 @@ class AbandonedValues:
         self._count_all()
         held.is_counted = self._budget.take(held.nbytes)
         if not held.is_counted:
-            held.data = await threads.io(self._buffers.kept, memoryview(held.data).cast("B"))
+            # Several would take the same part of a file.
+            async with self._copying:
+                held.data = await threads.io(self._buffers.kept, memoryview(held.data).cast("B"))
 
     def abandon(self, held: HeldValue) -> None:
         """Record that the writer of a value has given up."""

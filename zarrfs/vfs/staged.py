@@ -40,6 +40,9 @@ class Area(Protocol):
     def failed(self, ident: str, error: BaseException) -> None:
         """Record the failure of a publish whose error no program gets."""
 
+    def written_anew(self, ident: str) -> None:
+        """Record that nothing of an earlier value of the file is left."""
+
     async def saved(self, staged: Staged, error: NodeInDoubt) -> Exception:
         """Save the staged bytes elsewhere; return the error that names where."""
 
@@ -272,6 +275,8 @@ class Staged:
             self.superseded = False
             if replaces:
                 self.replaced_at = self.emptied
+            if self.emptied:
+                self.area.written_anew(self.content.ident)
             if moved or (replaces and self.handles > 1):
                 # Pages of this file are those of older handles, too.
                 self.area.supersede(self)

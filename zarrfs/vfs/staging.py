@@ -46,9 +46,9 @@ class StagingArea:
     """All staged files of a mount.
 
     ``on_failure`` is called if the publish at a last RELEASE fails; ``save`` is called before that if the array may reappear: it saves
-    the bytes, and returns the error that names where. ``on_removed`` is called with the ident of a file that was removed, or replaced by
-    another, through this mount. ``durable``: a sync follows every publish. Staged bytes above ``spill_nbytes`` a
-    file, or above ``budget`` together, go to ``directory``.
+    the bytes, and returns the error that names where. ``on_removed`` is called with the ident of a file that was removed, replaced by
+    another, or emptied and written anew, through this mount. ``durable``: a sync follows every publish. Staged bytes above
+    ``spill_nbytes`` a file, or above ``budget`` together, go to ``directory``.
     """
 
     def __init__(
@@ -281,6 +281,10 @@ class StagingArea:
         self._superseded.discard(staged)
         if self._staged.get(staged.content.ident) is staged:
             del self._staged[staged.content.ident]
+
+    def written_anew(self, ident: str) -> None:
+        """Record that nothing of an earlier value of the file is left: what was lost of it is wanted no more."""
+        self._on_removed(ident)
 
     async def saved(self, staged: Staged, error: NodeInDoubt) -> Exception:
         """Save the staged bytes elsewhere; return the error that names where."""
