@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import zipfile
@@ -125,6 +126,26 @@ def test_an_archive_that_is_replaced_under_a_mount_gives_errors(tmp_path: Path) 
         with pytest.raises(OSError, match="Input/output"):
             (mount.path / "raw/b").read_bytes()
         assert any("changed or replaced" in line["message"] for line in mount.errors())
+
+
+@pytest.mark.parametrize("kind", ["zip", "zip-deflated", "dbm"])
+def test_what_the_replaced_archive_did_not_hold_is_neither_absent_nor_fill_value(kind: str, tmp_path: Path) -> None:
+    members = {"zarr_format": 2, "shape": [8], "chunks": [4], "dtype": "<i4", "fill_value": 0, "order": "C"}
+    document = json.dumps(members | {"compressor": None, "filters": None}).encode()
+    chunk = np.full(4, 7, "<i4").tobytes()
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir(), second.mkdir()
+    path = archives.MAKERS[kind](first, {"a/.zarray": document})
+    with mounted(path, "--fill") as mount:
+        assert not np.load(mount.path / "npy/a.npy").any()
+        archives.MAKERS[kind](second, {"a/.zarray": document, "a/0": chunk, "a/1": chunk, "b/0": chunk})
+        for new in second.iterdir():
+            os.replace(new, first / new.name)
+        for name in ("raw/a/0", "raw/b/0", "chunks/a/1", "zarr3/a/c/1"):
+            with pytest.raises(OSError, match="Input/output"):
+                (mount.path / name).read_bytes()
+        with pytest.raises(OSError, match="Input/output"):
+            os.listdir(mount.path / "raw")
 
 
 @pytest.mark.full_length

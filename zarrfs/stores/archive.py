@@ -51,6 +51,12 @@ class Archive(abc.ABC):
     def find(self, name: bytes) -> KeyStat | None:
         """Return size, time and generation of a value; None if absent."""
 
+    def check(self, name: bytes) -> None:
+        """Raise `StoreError` if the archive was changed since its names were read: ``name`` was absent then, and may exist now.
+
+        Does nothing for a kind whose names are read each time.
+        """
+
     @abc.abstractmethod
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         """Return parts of one value, and the `find` of that very value; None if absent."""
@@ -91,20 +97,23 @@ class ArchiveStore(Store):
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         name = self._name(key)
-        found = None if name is None else await self._wait(self._archive.read, name, [byte_range])
+        found = None if name is None else await self._wait(self._read_one, name, byte_range)
         return None if found is None else (found[1][0], found[0])
 
     async def stat(self, key: Key) -> KeyStat | None:
-        if self._archive.at_hand:
+        with suppress(WouldWait):
             return self.stat_now(key)
         name = self._name(key)
-        return None if name is None else await self._wait(self._archive.find, name)
+        return None if name is None else await self._wait(self._find, name)
 
     def stat_now(self, key: Key) -> KeyStat | None:
-        if not self._archive.at_hand:
-            raise WouldWait
         name = self._name(key)
-        return None if name is None else self._archive.find(name)
+        if name is None:
+            return None
+        found = self._archive.find(name) if self._archive.at_hand else None
+        if found is None:
+            raise WouldWait
+        return found
 
     # --- writable -----------------------------------------------------------------------------------------------------------
 
@@ -146,24 +155,42 @@ class ArchiveStore(Store):
 
     # --- in a thread --------------------------------------------------------------------------------------------------------
 
+    def _find(self, name: bytes) -> KeyStat | None:
+        found = self._archive.find(name)
+        if found is None:
+            self._archive.check(name)
+        return found
+
+    def _read_one(self, name: bytes, byte_range: ByteRange) -> tuple[KeyStat, list[Buffer]] | None:
+        found = self._archive.read(name, [byte_range])
+        if found is None:
+            self._archive.check(name)
+        return found
+
     def _read(self, key_ranges: Sequence[tuple[Key, ByteRange]], if_generation: Generation | None) -> list[Buffer | None]:
         indices: dict[Key, list[int]] = {}
         for index, (key, _) in enumerate(key_ranges):
             indices.setdefault(key, []).append(index)
         parts: list[Buffer | None] = [None] * len(key_ranges)
         buffers = Buffers()
+        absent: bytes | None = None
         for key, wanted in indices.items():
             name = self._name(key)
             found = None if name is None else self._archive.read(name, [key_ranges[index][1] for index in wanted])
             if if_generation is not None and (found is None or found[0].generation != if_generation):
                 raise GenerationMismatch(f"{key!r} was changed concurrently", key=key)
-            if found is not None:
+            if found is None:
+                absent = absent or name
+            else:
                 for index, part in zip(wanted, found[1], strict=True):
                     parts[index] = buffers.kept(part)
+        if absent:
+            self._archive.check(absent)
         return parts
 
     def _below(self, prefix: bytes, start: bytes) -> tuple[list[DirEntry], bytes | None]:
         """Return entries directly below ``prefix``, from ``start``, and the start of the next portion. Deeper names are skipped."""
+        self._archive.check(prefix)
         found: list[DirEntry] = []
         next_start: bytes | None = start
         while next_start is not None and len(found) < _PORTION:
@@ -187,6 +214,7 @@ class ArchiveStore(Store):
 
     def _keys(self, prefix: bytes, start: bytes) -> tuple[list[Key], bytes | None]:
         """Return keys that begin with ``prefix``, from ``start``, and the start of the next portion."""
+        self._archive.check(prefix)
         found: list[Key] = []
         inside = len(self._inside)
         seen = 0
@@ -203,7 +231,10 @@ class ArchiveStore(Store):
 
     def _any_under(self, prefix: bytes) -> bool:
         with closing(self._archive.entries(prefix)) as entries:
-            return any(name.startswith(prefix) and name for name in _first(entries))
+            exists = any(name.startswith(prefix) and name for name in _first(entries))
+        if not exists:
+            self._archive.check(prefix)
+        return exists
 
     async def _wait(self, function: Callable[..., T], *args: object) -> T:
         # A caller that gives up on a hung disk is released: the thread changes nothing.

@@ -47,6 +47,9 @@ class DumbDbmArchive(Archive):
         row = self._index.find(name) if is_key(name) else None
         return None if row is None else self._stat(row)
 
+    def check(self, name: bytes) -> None:
+        self._check(name.decode("utf-8", "surrogateescape"))
+
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         row = self._index.find(name) if is_key(name) else None
         if row is None:

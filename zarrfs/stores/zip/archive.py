@@ -39,6 +39,9 @@ class ZipArchive(Archive):
         row = self._directory.index.find(name) if is_key(name) else None
         return None if row is None else self._stat(self._directory.member(row))
 
+    def check(self, name: bytes) -> None:
+        self._file.check(name.decode("utf-8", "surrogateescape"))
+
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         row = self._directory.index.find(name) if is_key(name) else None
         if row is None:
