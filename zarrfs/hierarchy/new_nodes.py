@@ -7,13 +7,22 @@ from contextlib import aclosing
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import CaseConflict, ContentInvalid, EntryExists, HiddenKeys, MetadataError, NotADirectory, StoreUnsupported
+from zarrfs.errors import (
+    CaseConflict,
+    ContentInvalid,
+    EntryExists,
+    HiddenKeys,
+    MetadataError,
+    NameInvalid,
+    NotADirectory,
+    StoreUnsupported,
+)
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
-from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
 
@@ -136,6 +145,8 @@ class NewNodes:
                 layout.check_name(above.name)
         if path != ROOT:
             layout.check_name(path.name)
+        if any(key.startswith(APART) for key in layout.document_keys(path)):
+            raise NameInvalid(f"{path}: {APART} of the store is reserved for operations in progress", key=path)
         if layout.dialect.names_fold_case:
             await self._check_siblings(path, old_path)
 

@@ -27,8 +27,8 @@ UNSUPPORTED_SUFFIX = ".unsupported.txt"
 
 # Children processed without a checkpoint: each takes up to 200 microseconds.
 _AT_ONCE = 32
-# Room for the number that resolves a name conflict.
-_RESERVED_NBYTES = 6
+# With room for the number that resolves a name conflict.
+MAX_ENTRY_NBYTES = names.MAX_NBYTES - 6
 _NUMBER = re.compile(r"~[1-9][0-9]{0,18}\Z")
 
 
@@ -52,7 +52,7 @@ def child_path(path: NodePath, name: str) -> NodePath:
 
 def entry_name_of(stem: str, suffix: str) -> str:
     """Return ``stem`` + ``suffix`` as an entry name, shortened if too long; `GroupChildren` resolves conflicts."""
-    if len(os.fsencode(stem + suffix)) > names.MAX_NBYTES - _RESERVED_NBYTES:
+    if len(os.fsencode(stem + suffix)) > MAX_ENTRY_NBYTES:
         stem = names.digest_of(stem)
     return stem + suffix
 

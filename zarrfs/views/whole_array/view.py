@@ -32,7 +32,7 @@ from zarrfs.vfs.staging import Staged
 from zarrfs.vfs.temporary import TemporaryContent
 from zarrfs.views.base import Affected, NamedEntry, View, ViewContext, ViewPlugin, path_of
 from zarrfs.views.extended_attributes import BECOMING
-from zarrfs.views.group_directory import Child, GroupChildren, child_path, entry_name_of, node_ident
+from zarrfs.views.group_directory import MAX_ENTRY_NBYTES, Child, GroupChildren, child_path, entry_name_of, node_ident
 from zarrfs.views.whole_array.array_file import WholeArrayContent, layout_of
 
 
@@ -227,7 +227,12 @@ class WholeArrayGroup(OverlayDirectory):
                     f"{ident}: in {self.view}/ a file ends in {self.container.suffix}, or has a temporary name", key=ident
                 )
             return self.context.temporaries.content(ident)
-        path = child_path(self.path, name[: -len(self.container.suffix)])
+        stem = name[: -len(self.container.suffix)]
+        path = child_path(self.path, stem)
+        if entry_name_of(stem, self.container.suffix) != name:
+            # The next mount would show the array under that other name.
+            ident = self.here + name
+            raise NameInvalid(f"{ident}: in {self.view}/ a name has at most {MAX_ENTRY_NBYTES} bytes", key=ident)
         old = renamed.content.path if renamed is not None and isinstance(renamed.content, WholeArrayContent) else None
         await self.context.editor.check_creatable(path, old)
         if await self.context.hierarchy.node(path) is not None:
