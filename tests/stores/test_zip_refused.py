@@ -60,6 +60,7 @@ async def test_a_value_of_lzma_has_a_header_of_lzma(tmp_path: Path) -> None:
         (lzma_member(data)[:7], "no header as LZMA has one"),
         (lzma_member(data, properties=225), "no header as LZMA has one"),
         (b"\x09\x14\6\0" + lzma_member(data)[4:], "no header as LZMA has one"),
+        (lzma_member(data, properties=4 * 9 + 8), "no LZMA decoder for its header"),
         (lzma_member(data, cut=20), "cut short|ends after"),
     ):
         path.write_bytes(raw_zip((b"k", stored), **said))

@@ -263,7 +263,11 @@ class _Stream:
                 key=self._key,
             )
         filters = [{"id": lzma.FILTER_LZMA1, "dict_size": window, "lc": context, "lp": literal, "pb": position}]
-        return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
+        try:
+            return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)
+        except lzma.LZMAError as error:
+            # The format permits properties that the library does not have: literal contexts of more than 4 bits.
+            raise StoreError(f"reading {self._key!r}: no LZMA decoder for its header: {error}", key=self._key) from error
 
 
 def _wants_more(decoder: _Decoder) -> bool:
