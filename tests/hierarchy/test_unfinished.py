@@ -76,6 +76,19 @@ async def next_mount(store: Store) -> list[Recovered]:
     return await recover(Intents(store), reading(store).hierarchy, store)
 
 
+@asynccontextmanager
+async def hanging() -> AsyncIterator[tuple[MemoryStore, HangingStore, NodeEditor]]:
+    """Yield a store with two arrays, one in front of it whose operations can hang, and the editor of a mount of that.
+
+    Afterwards there has to be nothing for the next mount to end."""
+    inner = MemoryStore()
+    await fill(inner, BEFORE)
+    store = HangingStore(inner)
+    async with editing(store) as editor:
+        yield inner, store, editor
+    assert await next_mount(inner) == []
+
+
 @pytest.mark.logs("left for later: not now")
 @pytest.mark.parametrize("way", ["edit", "in time"])
 @trio_test
@@ -107,10 +120,7 @@ async def test_what_was_written_after_a_replacement_stays(autojump_clock: MockCl
 @pytest.mark.logs("left for later", "given up by its caller, ended: done", "timed out was undone")
 @trio_test
 async def test_a_rename_over_an_array_that_takes_effect_late_is_undone(autojump_clock: MockClock) -> None:
-    inner = MemoryStore()
-    await fill(inner, BEFORE)
-    store = HangingStore(inner)
-    async with editing(store) as editor:
+    async with hanging() as (inner, store, editor):
         store.hang("x/", "rename_prefix")
         with pytest.raises(StoreTimeout):
             await editor.rename(Y, X, over=True)
@@ -120,7 +130,6 @@ async def test_a_rename_over_an_array_that_takes_effect_late_is_undone(autojump_
         await trio.sleep(1)
         assert await contents(inner) == BEFORE
         await editor.erase(X)
-    assert await next_mount(inner) == []
     assert not [key for key in await contents(inner) if key.startswith("x/")]
 
 
@@ -128,17 +137,13 @@ async def test_a_rename_over_an_array_that_takes_effect_late_is_undone(autojump_
 @trio_test
 async def test_a_record_that_is_stored_late_is_erased(autojump_clock: MockClock) -> None:
     """The next mount would carry out an operation that had failed, over what was changed since."""
-    inner = MemoryStore()
-    await fill(inner, BEFORE)
-    store = HangingStore(inner)
-    async with editing(store) as editor:
+    async with hanging() as (inner, store, editor):
         store.hang("*intent.json", "set")
         with pytest.raises(StoreTimeout):
             await editor.rename(Y, X, over=True)
         store.answer()
         await trio.sleep(120)
         assert await contents(inner) == BEFORE
-    assert await next_mount(inner) == []
 
 
 @pytest.mark.logs("left for later", "given up by its caller, ended: done")
@@ -146,10 +151,7 @@ async def test_a_record_that_is_stored_late_is_erased(autojump_clock: MockClock)
 @trio_test
 async def test_no_edit_waits_for_a_record_that_hangs(autojump_clock: MockClock, operation: str) -> None:
     """Each waited in vain until the deadline."""
-    inner = MemoryStore()
-    await fill(inner, BEFORE)
-    store = HangingStore(inner)
-    async with editing(store) as editor:
+    async with hanging() as (inner, store, editor):
         store.hang("*intent.json", operation)
         with pytest.raises(StoreTimeout) if operation == "set" else nullcontext():
             await editor.rename(Y, X, over=True)
@@ -161,7 +163,6 @@ async def test_no_edit_waits_for_a_record_that_hangs(autojump_clock: MockClock, 
         store.answer()
         await trio.sleep(120)
         assert not await inner.prefix_exists(APART)
-    assert await next_mount(inner) == []
 
 
 class Limbo(HangingStore):

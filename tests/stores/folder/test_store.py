@@ -461,6 +461,11 @@ async def test_after_a_failed_fsync_a_value_has_to_be_written_again(path: Path, 
         assert await store.rename_prefix(Prefix("d/"), Prefix("e/"))
         with pytest.raises(StoreError, match="earlier fsync"):
             await store.sync([Key("e/m")])
+        # So many changed folders are made durable by one sync of the file system.
+        for number in range(300):
+            await store.set(Key(f"many/{number}/k"), b"")
+        with pytest.raises(StoreError, match="earlier fsync"):
+            await store.sync([Key("e/m"), Prefix("many/")])
         await store.set(Key("e/m"), b"written again")
         await store.sync([Key("e/m")])
 

@@ -403,17 +403,18 @@ class FolderTree:
     def sync(self, values: Iterable[Parts], folders: Iterable[Parts] = ()) -> None:
         """Return when values and their names (or their absence) survive a power cut; for ``folders``, all names below them."""
         synced = self.unsynced.below(folders)
-        if synced is None:
-            self.sync_all()
-            return
+        above: set[Parts] = set()
         for parts in values:
             fd = self._open_value(parts)
             if fd is not None:
                 with Closing(fd):
                     self._failed_syncs.sync(fd)
-            synced.add(parts[:-1])
+            above.add(parts[:-1])
+        if synced is None:
+            self.sync_all()
+            return
         try:
-            self.unsynced.sync(synced, lambda parts: self.folder(parts, os.O_RDONLY))
+            self.unsynced.sync(synced | above, lambda parts: self.folder(parts, os.O_RDONLY))
         except PermissionError:
             # fsync(2) needs a folder that may be read; names can be changed in others, too.
             self.sync_all()
