@@ -164,11 +164,19 @@ def test_a_chunk_changed_behind_the_mount_is_seen_in_every_view(mount: Mounted) 
     assert (mount.path / "chunks/a/2.1").read_bytes() == bytes(24)
 
 
+def shape_of(path: Path) -> tuple[int, ...] | None:
+    """Return the shape, None if the array changes while it is read: numpy.load takes ESTALE for the end of the file."""
+    try:
+        return np.load(path).shape
+    except ValueError:
+        return None
+
+
 def test_an_array_resized_behind_the_mount(mount: Mounted) -> None:
     assert np.load(mount.path / "npy/a.npy").shape == (6, 5)
     with open(mount.path / "npy/a.npy", "rb", buffering=0) as reader:
         replace(mount.store / "a/.zarray", array_document((4, 5), (2, 3)))
-        until(lambda: np.load(mount.path / "npy/a.npy").shape == (4, 5))
+        until(lambda: shape_of(mount.path / "npy/a.npy") == (4, 5))
         with refused(errno.ESTALE):
             reader.read()
     assert json.loads((mount.path / "chunks/a/.zarray").read_text())["shape"] == [4, 5]
