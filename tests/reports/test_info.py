@@ -23,8 +23,7 @@ from tests.support.small_stores import SMALL, array_document, write
 from tests.support.stores import InterruptedStore, fill
 from zarrfs.command import main
 from zarrfs.errors import StoreAccessDenied
-from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.keys import ByteRange, Key, NodePath, Prefix
+from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.model.metadata_values import plain
 from zarrfs.model.unparsed import Unparsed
 from zarrfs.options.config import MountConfig
@@ -330,18 +329,6 @@ def test_shards_are_counted_once_each_in_whatever_steps_and_told_of(
     assert described(store, indexes=True, on_progress=lambda *call: calls.append(call)) == said
     assert [call for call in calls if call[0] == "shards of /a"] == [("shards of /a", number, None) for number in (1, 2)]
     assert [call[1:] for call in calls if call[0] == "indexes of shards"] == [(1, 2), (2, 2)]
-
-
-def test_an_array_that_goes_while_it_is_looked_at_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    array = Hierarchy.array
-
-    async def gone(self: Hierarchy, path: NodePath) -> Any:
-        return None if path == "/a" else await array(self, path)
-
-    monkeypatch.setattr(Hierarchy, "array", gone)
-    write(tmp_path, {f"{name}/.zarray": array_document((4,), (2,)) for name in "ab"})
-    nodes = trio.run(describe, MountConfig(store=str(tmp_path)), "/")["nodes"]
-    assert [node["path"] for node in nodes] == ["/", "/b"]
 
 
 def test_a_member_that_was_not_parsed_is_told_by_how_long_it_is() -> None:

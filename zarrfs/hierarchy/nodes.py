@@ -41,7 +41,7 @@ from zarrfs.hierarchy.stored_documents import StoredDocuments, contents
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -134,9 +134,10 @@ class Hierarchy:
 
     async def others_at(self, path: NodePath) -> list[str]:
         """Return the dialects of what else lies at ``path``: documents of other nodes, or the root of another hierarchy."""
-        node = await self.node(path)
+        known = await self._lookup(path)
+        node, own = known.node, [] if isinstance(known.node, UnsupportedNode) else [known.document[0]]
         others = [each for each in await self._roots.layouts_at(path) if node is None or each.dialect.name != node.dialect]
-        found = await self.stored.describing(path, others) + await self._roots.hidden_at(path)
+        found = await self.stored.describing(path, others) + await self._roots.hidden_at(path, own)
         return [name for name in dict.fromkeys(found) if node is None or name != node.dialect]
 
     def folder_of(self, path: NodePath) -> Prefix:

@@ -54,6 +54,10 @@ class Probe:
         self._peeked: dict[Prefix, Sequence[DirEntry] | None] = {}
         self._keys_of: dict[int, tuple[tuple[Key, ...], tuple[Key, ...]]] = {}
 
+    async def may_find(self) -> bool:
+        """Return False if the names in the folder show that no layout has documents; the others are requested by `by_layout`."""
+        return bool(await self._open_questions(self._layouts))
+
     async def by_layout(self) -> AsyncGenerator[tuple[Layout, dict[Key, Document]]]:
         """Yield each layout with its documents. Raises `StoreAccessDenied` at the first with an unreadable document."""
         last = next((n for n, layout in enumerate(self._layouts) if layout.dialect.name == self._expected), 0)

@@ -14,7 +14,7 @@ dialects, not parsed again while it is unchanged, and only changes that concern 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -171,11 +171,16 @@ class Roots:
         found = next((dialect for dialect in self._dialects if dialect.name == name), None)
         return None if found is None else found.create_in(form, Prefix("")) if form else found.create(Prefix(""))
 
-    async def hidden_at(self, path: NodePath) -> list[str]:
-        """Return the dialects of hierarchies with an entry point in the folder at ``path`` that are invalid, as it is a node's."""
+    async def hidden_at(self, path: NodePath, own: Collection[Key | None]) -> list[str]:
+        """Return the dialects of hierarchies with an entry point in the folder at ``path`` that are invalid, as it is a node's.
+
+        ``own``: the keys of the documents that describe this node; they are no entry points.
+        """
         if path == ROOT or path in self._below:
             return []
-        dialects = [each for each in self._dialects if not each.per_node]
+        dialects = [each for each in self._dialects if not each.per_node and not set(own).issuperset(each.root_keys(path.prefix))]
+        if not dialects:
+            return []
         keys = tuple(dict.fromkeys(key for each in dialects for key in each.root_keys(path.prefix)))
         read: dict[Key, Document | StoreAccessDenied | None] = {}
         with suppress(LargeDocument):

@@ -75,8 +75,11 @@ class StoredDocuments:
                 return await self._describing(path, layouts, self.get)
 
     async def _describing(self, path: NodePath, layouts: Sequence[Layout], get: GetDocuments) -> list[str]:
-        found = []
-        async for layout, found_there in self.probe(path, layouts, None, get).by_layout():
+        found: list[str] = []
+        probe = self.probe(path, layouts, None, get)
+        if not await probe.may_find():
+            return found
+        async for layout, found_there in probe.by_layout():
             documents = contents(found_there)
             try:
                 if documents and await threads.cpu(weight(documents), layout.parse, path, documents) is not None:

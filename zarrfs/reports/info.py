@@ -65,13 +65,12 @@ async def describe_each(
                     description = await _described(hierarchy, node, on_progress, indexes=indexes and not count)
                 except Exception as error:  # noqa: BLE001 - a failure of one node must not hide the others
                     description = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
-                if description is not None:
-                    count += 1
-                    on_node(description, followed, has_nodes)
+                count += 1
+                on_node(description, followed, has_nodes)
                 on_progress("nodes", count, None)
 
 
-async def _described(hierarchy: Hierarchy, node: Node, on_progress: OnProgress, *, indexes: bool) -> dict[str, Any] | None:
+async def _described(hierarchy: Hierarchy, node: Node, on_progress: OnProgress, *, indexes: bool) -> dict[str, Any]:
     hidden: list[str] | None
     description: dict[str, Any]
     try:
@@ -81,14 +80,11 @@ async def _described(hierarchy: Hierarchy, node: Node, on_progress: OnProgress, 
     match node:
         case ArrayNode():
             try:
-                found = await hierarchy.array(node.path)
-            except ZarrfsError as error:
-                kind, description = "unsupported", {"reason": str(error)}
+                array = hierarchy.array_of(node)
+            except Exception as error:  # noqa: BLE001 - what a node declares may be beyond any use
+                kind, description = "unsupported", {"reason": reason_of(node.path, error)}
             else:
-                if found is None:
-                    # It was erased meanwhile.
-                    return None
-                kind, description = "array", _of_array(node, await amounts_of(found.array, on_progress, indexes=indexes))
+                kind, description = "array", _of_array(node, await amounts_of(array, on_progress, indexes=indexes))
                 description["nodes_below"] = await _below(hierarchy, node)
         case GroupNode():
             kind, description = (
