@@ -27,8 +27,8 @@ HOUSE = """
     command         daemon lifecycle reports options stores.opening stores.urls
     reports         hierarchy arrays transformers stores model options memory
     daemon          everything below
-    lifecycle       options
-    options         memory
+    lifecycle       options stores.own_files
+    options         memory stores.own_files
     fuse            vfs in_flight memory
     views           vfs hierarchy arrays containers dialects model stores.base memory threads durability registry
     vfs             memory threads durability
@@ -114,7 +114,6 @@ HOMES = {
     "sdnotify": {"daemon.systemd"},
     # Only fuse/ chooses errnos; the others translate errors of the operating system.
     "errno": {
-        "options.own_files",
         "fuse",
         "stores",
         "daemon.serve",

@@ -17,9 +17,10 @@ from tests.support.mounting import ROOT, mounted, mountpoint, run, zarrfs
 from zarrfs.command import install
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.lifecycle import exit_report, runtime_folder
-from zarrfs.options import log_file, own_files
+from zarrfs.options import log_file
 from zarrfs.options.cache_directory import cache_directory
 from zarrfs.options.config import MountConfig
+from zarrfs.stores import own_files
 from zarrfs.vfs.spill_buffer import SpillBuffer
 
 pytestmark = needs_root

@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from zarrfs import threads
 from zarrfs.arrays.array import Array
@@ -28,7 +29,7 @@ from zarrfs.hierarchy.roots import dialects
 from zarrfs.keys import Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.options import own_files
+from zarrfs.stores import own_files
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 from zarrfs.vfs.content import Content
@@ -48,7 +49,8 @@ class Rescue:
     def __init__(self, directory: str | None, store: str) -> None:
         self._directory = directory if directory is not None else tempfile.gettempdir()
         self._store = store
-        self._folders: dict[object, str] = {}
+        self._rescued: _Rescued | None = None
+        self._folders: dict[object, _Folder] = {}
 
     async def shard(self, shard: QueuedShard, why: Exception) -> str:
         """Save the chunks queued for a shard; return the folder. Raises `OSError` and `ZarrfsError`."""
@@ -56,12 +58,12 @@ class Rescue:
         chunks = {coords: written.data for coords, written in shard.all().items()}
         saved = {coords: data for coords, data in chunks.items() if data is not None}
         if saved:
-            async with _RescueStore(folder) as rescue:
+            async with _RescueStore(folder.path) as rescue:
                 await rescue.store(shard.array, saved)
         erased = [coords for coords, data in chunks.items() if data is None]
         more = {"path": shard.node.path, "chunks": sorted(saved), "erased_chunks": sorted(erased)}
         await threads.io(self._add_line, folder, shard.key, why, more)
-        return folder
+        return folder.name
 
     async def file(self, staged: Staged, why: Exception) -> str:
         """Save the staged data of a file; return the folder. Raises `OSError` and `ZarrfsError`."""
@@ -69,13 +71,13 @@ class Rescue:
         assert stage is not None
         folder = await threads.io(self._folder, staged)
         if isinstance(stage, ElementsStage):
-            async with _RescueStore(folder) as rescue:
+            async with _RescueStore(folder.path) as rescue:
                 chunks = await stage.publish_into(rescue.array)
             await threads.io(self._add_line, folder, ident, why, {"path": stage.path, "chunks": sorted(chunks)})
-            return folder
-        await _save(folder, ident, stage.size, stage.read)
+            return folder.name
+        await _save(folder.path, ident, stage.size, stage.read)
         await threads.io(self._add_line, folder, ident, why, {"nbytes": stage.size})
-        return folder
+        return folder.name
 
     async def value(self, content: Content, why: Exception) -> str:
         """Save the value of a file; return the folder. Raises `OSError` and `ZarrfsError`."""
@@ -84,33 +86,69 @@ class Rescue:
             raise no_such_entry(content.ident)
         try:
             folder = await threads.io(self._folder, content)
-            await _save(folder, content.ident, snapshot.attributes.size, snapshot.read)
+            await _save(folder.path, content.ident, snapshot.attributes.size, snapshot.read)
             await threads.io(self._add_line, folder, content.ident, why, {"nbytes": snapshot.attributes.size})
         finally:
             await snapshot.aclose()
-        return folder
+        return folder.name
 
-    def _folder(self, of: object) -> str:
+    def _folder(self, of: object) -> _Folder:
         """Return the folder for losses of one object, created at the first."""
         if of not in self._folders:
-            rescued = os.path.join(self._directory, FOLDER)
-            own_files.make_folder(rescued, 0o700)
-            stat = os.stat(rescued)
-            if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
-                # Other users could read it, or put links there.
-                rescued = tempfile.mkdtemp(prefix=f"{FOLDER}-", dir=self._directory)
-            name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
-            folder = os.path.join(rescued, name)
-            os.mkdir(folder, 0o700)
-            self._folders[of] = folder
+            if self._rescued is None:
+                self._rescued = _Rescued(self._directory)
+            self._folders[of] = self._rescued.new(f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}")
         return self._folders[of]
 
-    def _add_line(self, folder: str, key: str, why: Exception, more: Mapping[str, object]) -> None:
+    def _add_line(self, folder: _Folder, key: str, why: Exception, more: Mapping[str, object]) -> None:
         line = {"time": time.time(), "store": self._store, "key": key, "why": f"{type(why).__name__}: {why}", **more}
-        with open(os.path.join(folder, "lost.jsonl"), "a", encoding="utf-8") as file:
+        with open(os.path.join(folder.path, "lost.jsonl"), "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+class _Folder(NamedTuple):
+    """A folder of losses: its ``name`` for people, and a ``path`` that leads to it whatever happens to that name."""
+
+    name: str
+    path: str
+
+
+class _Rescued:
+    """The folder ``rescued`` below ``directory``, which may belong to another user, who can rename it and put a link in its place.
+
+    So it is held by a descriptor, and nothing below it is reached by its name. Raises `OSError`.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._fd = -1
+        self._name = os.path.join(directory, FOLDER)
+        try:
+            self._fd = _opened(self._name)
+        except OSError:
+            # A folder in which others could read or put links, a link, or a file.
+            self._name = tempfile.mkdtemp(prefix=f"{FOLDER}-", dir=directory)
+            self._fd = _opened(self._name)
+
+    def new(self, name: str) -> _Folder:
+        """Return a new folder in it."""
+        os.mkdir(name, 0o700, dir_fd=self._fd)
+        return _Folder(os.path.join(self._name, name), f"/proc/self/fd/{self._fd}/{name}")
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+def _opened(path: str) -> int:
+    """Return a descriptor of a folder to which only this user may write, created if missing. Raises `OSError`."""
+    fd = own_files.enter_folder(path, 0o700)
+    stat = os.fstat(fd)
+    if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
+        os.close(fd)
+        raise PermissionError(f"{path}: belongs to another user, or others may write to it")
+    return fd
 
 
 class _RescueStore:

@@ -20,8 +20,8 @@ from zarrfs.lifecycle import dead_mounts, programs
 from zarrfs.lifecycle.dead_mounts import Life, life_of
 from zarrfs.lifecycle.detaching import may_detach, user_of
 from zarrfs.lifecycle.mount_table import FSTYPE, mount_at, resolved
-from zarrfs.options import own_files
 from zarrfs.options.config import MountConfig
+from zarrfs.stores import own_files
 
 log = logging.getLogger(__name__)
 

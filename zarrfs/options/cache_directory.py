@@ -6,8 +6,8 @@ import logging
 import os
 import tempfile
 
-from zarrfs.options import own_files
 from zarrfs.options.config import MountConfig
+from zarrfs.stores import own_files
 
 log = logging.getLogger(__name__)
 

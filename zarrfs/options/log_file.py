@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zarrfs.errors import UsageError
-from zarrfs.options import own_files
 from zarrfs.options.log_lines import Formatter, Limiter, log_dropped
+from zarrfs.stores import own_files
 
 log = logging.getLogger("zarrfs")
 

@@ -28,8 +28,14 @@ def open_file(path: str, flags: int, mode: int = 0o666, *, make_folders: bool = 
 
 def make_folder(path: str, mode: int = 0o777) -> None:
     """Create ``path`` and the folders on the way, if missing. Raises `OSError` as `open_file` does."""
+    os.close(enter_folder(path, mode))
+
+
+def enter_folder(path: str, mode: int = 0o777) -> int:
+    """Return an O_PATH descriptor of the folder that `make_folder` creates or finds. Raises `OSError` as `open_file` does."""
     with _Walk(path, make=True) as walk:
         walk.enter_last(mode)
+        return walk.taken()
 
 
 def open_folder(path: str) -> int:
