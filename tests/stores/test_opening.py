@@ -13,7 +13,7 @@ from zarrfs.errors import StoreNotFound, UsageError
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.opening import open_store
-from zarrfs.stores.urls import absolute, local_path, parse
+from zarrfs.stores.urls import StoreUrl, absolute, local_path, parse
 
 
 @trio_test
@@ -25,7 +25,7 @@ async def test_the_store_in_memory() -> None:
     assert local_path("memory:") is None
 
 
-@pytest.mark.parametrize("name", ["plain", "with space", "a|b", "memory:", "s3:bucket", "caf\udce9", "x%20y"])
+@pytest.mark.parametrize("name", ["plain", "with space", "a|b", "./memory:", "s3:bucket", "caf\udce9", "x%20y"])
 @trio_test
 async def test_a_path_that_exists_is_that_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (tmp_path / name).mkdir()
@@ -35,6 +35,23 @@ async def test_a_path_that_exists_is_that_path(tmp_path: Path, monkeypatch: pyte
         assert isinstance(store, FolderStore)
         assert store.url == str(tmp_path / name) == local_path(url)
         await store.aclose()
+
+
+@pytest.mark.parametrize("url", ["memory:", "zip:/srv/x.zip", "file:///srv/x", "s3://b/x", "memory:|unsharded:", "zip:/x|zip:a"])
+def test_a_url_is_no_path_in_a_working_directory_that_somebody_prepared(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meaning() -> object:
+        try:
+            return parse(url)
+        except UsageError as error:
+            return str(error)
+
+    before = meaning()
+    (tmp_path / url).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert meaning() == before
+    assert parse(f"./{url}") == StoreUrl(None, f"./{url}")
 
 
 @trio_test

@@ -1,9 +1,11 @@
 """Parser of a user's name for a store: a path, a URL, or layers of them.
 
-A plain path that exists is that path, whatever its name contains. Else a URL has a scheme, and layers are joined by ``|`` as in the URL
-pipelines that zarr-python is adopting (``x.zip|zip:path``). Supported are a path as the first layer and an archive at that path as the
-second; further layers are archives of the same kind inside it (``x.zip|zip:inner.zip|zip:path``).
-The last layer of any URL may be ``unsharded:``, which is no archive: `zarrfs.transformers.unsharded` over the store.
+A plain path that exists is that path, whatever its name contains, with one exception: what begins like ``zip:/``, or is a bare scheme
+like ``memory:``, is a URL, since it means the same in every working directory, and another user may own that. (``./zip:/x`` is a path.)
+Else a URL has a scheme, and layers are joined by ``|`` as in the URL pipelines that zarr-python is adopting (``x.zip|zip:path``).
+Supported are a path as the first layer and an archive at that path as the second; further layers are archives of the same kind inside
+it (``x.zip|zip:inner.zip|zip:path``). The last layer of any URL may be ``unsharded:``, which is no archive:
+`zarrfs.transformers.unsharded` over the store.
 
 Nothing is opened here, and no backend is imported for a path, so that locating a store is fast.
 """
@@ -69,7 +71,7 @@ class StoreUrl:
 def parse(url: str) -> StoreUrl:
     if not url:
         raise UsageError("no store given: expected a path or a URL")
-    if os.path.lexists(url):
+    if not _is_url_anywhere(url) and os.path.lexists(url):
         return StoreUrl(None, url)
     first, *layers = url.split("|")
     if layers and layers[-1].partition(":")[:2] == (UNSHARDED, ":"):
@@ -95,6 +97,12 @@ def parse(url: str) -> StoreUrl:
     if parsed.netloc not in ("", "localhost") or not parsed.path.startswith("/"):
         raise UsageError(f"{url}: a file URL is file:///absolute/path")
     return StoreUrl(None, unquote(first[match.end() :].removeprefix(f"//{parsed.netloc}"), errors="surrogateescape"))
+
+
+def _is_url_anywhere(text: str) -> bool:
+    """Return True if ``text`` has a scheme and then an absolute path, another layer, or nothing."""
+    match = _SCHEME.match(text)
+    return match is not None and text[match.end() : match.end() + 1] in ("", "/", "|")
 
 
 def _layered(url: str, first: str, layers: list[str]) -> StoreUrl:
