@@ -15,6 +15,7 @@ from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, UsageError
 from zarrfs.memory.spill import buffer, is_large
+from zarrfs.stores import own_files
 from zarrfs.stores.os_errors import translated
 
 _PATIENCE_S = 2.0
@@ -51,7 +52,7 @@ class ArchiveFile:
         self._fd = -1
         try:
             # Checked before it is opened: opening a device has side effects.
-            fd = os.open(self.path, os.O_PATH | os.O_CLOEXEC)
+            fd = own_files.open_store(self.path, os.O_PATH)
             try:
                 found = os.fstat(fd)
                 if st.S_ISREG(found.st_mode):

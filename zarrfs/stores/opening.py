@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreNotFound, UsageError
+from zarrfs.stores import own_files
 from zarrfs.stores.base import Store, StorePlugin
 from zarrfs.stores.urls import parse, plugin_of_scheme, store_plugins
 
@@ -27,6 +29,14 @@ async def open_store(url: str, read_only: bool = False) -> Store:
 
 
 def _claimant(path: str) -> StorePlugin:
+    try:
+        os.close(own_files.open_store(path, os.O_PATH))
+    except OSError as error:
+        # Each store refuses it too; this is for the message.
+        if error.errno == errno.EPERM:
+            raise StoreAccessDenied(f"{path} is not opened by root: {error.strerror}", key=path) from error
+    except ValueError:
+        pass
     for plugin in store_plugins():
         if plugin.claims is not None and plugin.claims(path):
             return plugin

@@ -1,9 +1,12 @@
-"""Files of zarrfs in folders that may belong to other users: logs, and folders that zarrfs creates.
+"""Files in folders that may belong to other users: logs, folders that zarrfs creates, mountpoints and stores.
 
 A path is walked name by name, each relative to the descriptor of the previous folder. A symbolic link is followed only if it, and its
 folder, belong to this process's user or to root: in a folder of another user a link can be created, or exchanged, at any time, and a
 write through it changes a file of the victim. For the same reason a file in such a folder, or in one that others may write to, must be
 a regular file of this user, without a second name.
+
+A store may be another user's. Root opens it through links of that user, but not through links to something of anyone else, to which the
+mount would give them access.
 """
 
 from __future__ import annotations
@@ -47,12 +50,27 @@ def open_folder(path: str) -> int:
         return walk.taken()
 
 
-class _Walk:
-    """A walk along a path: ``_at``, a descriptor of the folder reached, and the names that are left."""
+def open_store(path: str, flags: int) -> int:
+    """Return a descriptor from open(2) of an existing file or folder, the store ``path``.
 
-    def __init__(self, path: str, *, make: bool) -> None:
+    Raises `OSError`: for root, EPERM if links of other users lead to something that is not theirs.
+    """
+    if os.geteuid() != 0:
+        return os.open(path, flags | os.O_CLOEXEC)
+    with _Walk(path, make=False, of_store=True) as walk:
+        return walk.open_store(flags | os.O_CLOEXEC)
+
+
+class _Walk:
+    """A walk along a path: ``_at``, a descriptor of the folder reached, and the names that are left.
+
+    ``of_store``: links of other users are followed, and these users are in ``_leading``."""
+
+    def __init__(self, path: str, *, make: bool, of_store: bool = False) -> None:
         self._path = path
         self._make = make
+        self._of_store = of_store
+        self._leading: set[int] = set()
         self._names = deque(name for name in os.path.abspath(path).split("/") if name)
         self._links = 0
         self._proc = os.stat("/proc").st_dev
@@ -97,6 +115,31 @@ class _Walk:
             finally:
                 os.close(found)
 
+    def open_store(self, flags: int) -> int:
+        """Open the file or folder at the end of the path."""
+        while self._names:
+            name = self._names.popleft()
+            if self._names:
+                self._enter(name, 0)
+                continue
+            found = _found(name, self._at)
+            try:
+                if not st.S_ISLNK(os.fstat(found).st_mode):
+                    return self._opened_store(found, flags)
+                if self._follow(name, found):
+                    # What a descriptor of a process, or similar, refers to.
+                    link, found = found, os.open(name, os.O_PATH | os.O_CLOEXEC, dir_fd=self._at)
+                    os.close(link)
+                    return self._opened_store(found, flags)
+            finally:
+                os.close(found)
+        return self._opened_store(self._at, flags)
+
+    def _opened_store(self, found: int, flags: int) -> int:
+        if self._leading - {os.fstat(found).st_uid}:
+            raise PermissionError(errno.EPERM, "symbolic link of another user than the owner of its target", self._path)
+        return os.open(f"/proc/self/fd/{found}", flags)
+
     def enter_last(self, mode: int) -> None:
         """Enter the folder at the end of the path."""
         while self._names:
@@ -111,7 +154,7 @@ class _Walk:
         """Enter the folder ``name``, or begin to follow a link of that name."""
         while True:
             try:
-                found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
+                found = _found(name, self._at)
                 break
             except FileNotFoundError:
                 if not self._make:
@@ -138,7 +181,10 @@ class _Walk:
         if self._links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self._path)
         folder = os.fstat(self._at)
-        if not {folder.st_uid, os.fstat(link).st_uid} <= {0, os.geteuid()}:
+        others = {folder.st_uid, os.fstat(link).st_uid} - {0, os.geteuid()}
+        if self._of_store:
+            self._leading |= others
+        elif others:
             raise PermissionError(errno.EPERM, f"symbolic link {name!r} on the path belongs to another user", self._path)
         if folder.st_dev == self._proc:
             return True
@@ -159,3 +205,14 @@ class _Walk:
     def _go(self, folder: int) -> None:
         os.close(self._at)
         self._at = folder
+
+
+def _found(name: str, folder: int) -> int:
+    """Return an O_PATH descriptor of ``name``, links not followed."""
+    try:
+        # O_DIRECTORY makes an automounter mount.
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        return os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)

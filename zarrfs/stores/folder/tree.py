@@ -27,6 +27,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
+from zarrfs.stores import own_files
 from zarrfs.stores.folder import rights
 from zarrfs.stores.folder.calls import (
     Closing,
@@ -64,7 +65,7 @@ class FolderTree:
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.path = os.path.abspath(path)
-        self.root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.root = own_files.open_store(path, os.O_RDONLY | os.O_DIRECTORY)
         self.local = is_local(self.root)
         self.mounts = RemoteMounts(self.root if self.local else None)
         self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self.root, effective_ids=True)

@@ -1,0 +1,165 @@
+"""Root opens a store in the folder of another user, who puts links to folders and files of root's in its place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.attackers import EVE, MALLORY, act, home, needs_root, repeating
+from tests.support.mounting import mountpoint, zarrfs
+from zarrfs.errors import StoreAccessDenied, ZarrfsError
+from zarrfs.keys import Key
+from zarrfs.stores import own_files
+from zarrfs.stores.opening import open_store
+
+pytestmark = needs_root
+
+DOCUMENT = b'{"zarr_format": 2}'
+
+
+@pytest.fixture
+def eve() -> Iterator[Path]:
+    """Eve's home. Beside it is ``root``, which only root may enter."""
+    with home() as place:
+        yield place
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+    (path / ".zgroup").write_bytes(DOCUMENT)
+
+
+def zip_file(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(".zgroup", DOCUMENT)
+
+
+def sqlite(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)")
+        connection.execute("INSERT INTO zarr VALUES ('.zgroup', ?)", (DOCUMENT,))
+    connection.close()
+
+
+def lmdb(path: Path) -> None:
+    library = pytest.importorskip("lmdb")
+    with library.open(str(path)) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b".zgroup", DOCUMENT)
+
+
+def dbm(path: Path) -> None:
+    path.with_name(path.name + ".dat").write_bytes(DOCUMENT)
+    path.with_name(path.name + ".dir").write_text(f"'.zgroup', (0, {len(DOCUMENT)})\n")
+
+
+KINDS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
+    "folder": (folder, ("",)),
+    "zip": (zip_file, ("",)),
+    "sqlite": (sqlite, ("",)),
+    "lmdb": (lmdb, ("", "/data.mdb")),
+    "dbm": (dbm, (".dat", ".dir")),
+}
+
+
+async def content(path: Path, scheme: str = "") -> bytes:
+    store = await open_store(f"{scheme}{path}", read_only=True)
+    try:
+        found = await store.get(Key(".zgroup"))
+        return b"" if found is None else bytes(found)
+    finally:
+        await store.aclose()
+
+
+async def is_refused(path: Path, scheme: str) -> bool:
+    """Return True if nothing can be read; a folder with a link as ``data.mdb`` is a folder without values."""
+    try:
+        return not await content(path, scheme)
+    except ZarrfsError:
+        return True
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["path", "url"])
+@pytest.mark.parametrize("kind", KINDS)
+@trio_test
+async def test_a_link_to_something_of_roots_is_not_followed(kind: str, explicit: bool, eve: Path) -> None:
+    make, suffixes = KINDS[kind]
+    scheme = ("file:" if kind == "folder" else f"{kind}:") if explicit else ""
+    make(eve.parent / "root/private")
+    for suffix in suffixes:
+        name, of = eve / f"x{suffix}", eve.parent / f"root/private{suffix}"
+        act(EVE, 'mkdir -p "$(dirname "$1")" && ln -sfT "$2" "$1"', name, of)
+        if suffix == "" and len(suffixes) > 1:
+            with pytest.raises(ZarrfsError):
+                await content(eve / "x", scheme)
+            act(EVE, 'rm "$1" && mkdir "$1"', name)
+    assert await is_refused(eve / "x", scheme)
+    act(EVE, 'ln -s "$1" "$2"', eve.parent / "root", eve / "way")
+    assert await is_refused(eve / "way/private", scheme)
+    # Links of root's lead anywhere.
+    link = eve.parent / "root/link"
+    link.symlink_to(eve.parent / "root")
+    assert await content(link / "private", scheme) == DOCUMENT
+
+
+@trio_test
+async def test_a_link_to_a_store_of_ones_own_is_followed(eve: Path) -> None:
+    act(
+        EVE,
+        'mkdir -p "$1/v3/x" && echo -n "$2" > "$1/v3/x/.zgroup" && ln -s v3 "$1/now" && ln -s now/x "$1/x"',
+        eve,
+        DOCUMENT.decode(),
+    )
+    assert await content(eve / "x") == await content(eve / "now/x") == await content(eve / "now/../now/./x") == DOCUMENT
+    # It may be anyone's by now.
+    act(EVE, 'ln -sfn "$1/of-mallory" "$1/now" && mkdir "$1/of-mallory" && chmod 777 "$1/of-mallory"', eve)
+    act(MALLORY, 'mkdir "$1"', eve / "of-mallory/x")
+    with pytest.raises(StoreAccessDenied, match="is not opened by root: symbolic link of another user"):
+        await content(eve / "x")
+
+
+def test_a_store_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
+    folder(eve.parent / "root/private")
+    act(EVE, 'mkdir "$1/x" && ln -s "$1/../root/private" "$1/link"', eve)
+
+    def swap() -> None:
+        (eve / "x").rename(eve / "folder")
+        (eve / "link").rename(eve / "x")
+        (eve / "x").rename(eve / "link")
+        (eve / "folder").rename(eve / "x")
+
+    private = (eve.parent / "root/private").stat()
+    opened = refused = 0
+    with repeating(EVE, swap):
+        for _ in range(2000):
+            try:
+                fd = own_files.open_store(str(eve / "x"), os.O_RDONLY | os.O_DIRECTORY)
+            except OSError:
+                refused += 1
+            else:
+                opened += 1
+                assert not os.path.samestat(os.fstat(fd), private)
+                os.close(fd)
+    assert opened and refused
+
+
+@pytest.mark.fuse
+def test_a_service_that_is_restarted_mounts_nothing_of_roots(eve: Path) -> None:
+    act(EVE, 'mkdir "$1/x"', eve)
+    folder(eve.parent / "root/private")
+    with mountpoint() as path:
+        arguments = ("mount", "-o", f"allow_other,uid={EVE}", str(eve / "x"), str(path))
+        assert zarrfs(*arguments).returncode == 0
+        assert zarrfs("umount", str(path)).returncode == 0
+        act(EVE, 'mv "$1/x" "$1/old" && ln -s "$1/../root/private" "$1/x"', eve)
+        done = zarrfs(*arguments)
+        assert done.returncode == 4, done
+        assert "symbolic link of another user than the owner of its target" in done.stderr
+        assert not os.listdir(path)
+    shutil.rmtree(eve / "old")
