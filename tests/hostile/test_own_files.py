@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -133,6 +133,28 @@ def test_a_log_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
             except OSError:
                 refused += 1
     assert written and refused
+    assert snapshot(eve.parent / "root") == before
+
+
+def test_a_folder_for_a_log_that_is_exchanged_before_it_gets_its_mode(eve: Path) -> None:
+    act(EVE, 'mkdir "$1/logs" && ln -s "$1/../root" "$1/link"', eve)
+    for number in range(500):
+        (eve.parent / f"root/{number}").mkdir(mode=0o755)
+
+    def swap() -> None:
+        (eve / "logs").rename(eve / "folder")
+        (eve / "link").rename(eve / "logs")
+        (eve / "logs").rename(eve / "link")
+        (eve / "folder").rename(eve / "logs")
+
+    before = snapshot(eve.parent / "root")
+    written = 0
+    with repeating(EVE, swap):
+        for number in range(500):
+            with suppress(UsageError):
+                open_log(eve / f"logs/{number}/z.log")
+                written += 1
+    assert written
     assert snapshot(eve.parent / "root") == before
 
 

@@ -143,7 +143,12 @@ def _make_folder(folder: Path) -> None:
     own_files.make_folder(str(folder), 0o700)
     # Earlier versions created the folder readable for everyone.
     for each in {*missing, folder} if folder == _default_folder() else missing:
-        descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # It may be exchanged for a link by now, and so may any folder on the way to it.
+        found = own_files.open_folder(str(each))
+        try:
+            descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        finally:
+            os.close(found)
         try:
             status = os.fstat(descriptor)
             if status.st_uid == os.geteuid() and (each in missing or status.st_mode & 0o027):
