@@ -134,6 +134,21 @@ def test_who_else_than_root_could_change_the_commands_is_found(package: Path) ->
     assert install.others_who_decide(package) == package / "mount.zarrfs"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to own files and give them away")
+def test_who_else_than_root_could_change_a_link_to_the_commands_is_found(package: Path, tmp_path: Path) -> None:
+    above = install.others_who_decide(package)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "venv").symlink_to("../" + package.name)
+    assert install.others_who_decide(home / "venv") == above
+    os.chown(home, 1, 1)
+    assert install.others_who_decide(home / "venv") == home
+    os.chown(home, 0, 0)
+    home.chmod(0o1777)
+    os.chown(home / "venv", 1, 1, follow_symlinks=False)
+    assert install.others_who_decide(home / "venv") == home / "venv"
+
+
 def test_the_commands_are_those_of_this_installation() -> None:
     if not (SCRIPTS / "mount.zarrfs").exists():
         pytest.skip("zarrfs is not installed here")

@@ -138,7 +138,7 @@ def test_a_log_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
 
 def test_a_folder_for_a_log_that_is_exchanged_before_it_gets_its_mode(eve: Path) -> None:
     act(EVE, 'mkdir "$1/logs" && ln -s "$1/../root" "$1/link"', eve)
-    for number in range(500):
+    for number in range(1500):
         (eve.parent / f"root/{number}").mkdir(mode=0o755)
 
     def swap() -> None:
@@ -150,7 +150,7 @@ def test_a_folder_for_a_log_that_is_exchanged_before_it_gets_its_mode(eve: Path)
     before = snapshot(eve.parent / "root")
     written = 0
     with repeating(EVE, swap):
-        for number in range(500):
+        for number in range(1500):
             with suppress(UsageError):
                 open_log(eve / f"logs/{number}/z.log")
                 written += 1

@@ -11,6 +11,7 @@ import shlex
 import stat
 import sys
 import sysconfig
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,9 @@ FOLDER = Path("/sbin")
 
 LINKS = {"mount.zarrfs": "mount.zarrfs", "mount.fuse.zarrfs": "mount.zarrfs", "umount.fuse.zarrfs": "umount.zarrfs"}
 """Command of each helper's name."""
+
+# A path with more parts, those of the targets of links included, has a loop of links, which the kernel refuses.
+_LONGEST_WAY = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +83,38 @@ def do(steps: list[Step], again: str) -> None:
 
 
 def others_who_decide(commands: Path) -> Path | None:
-    """Return the file or folder on the path to the commands that users other than root can change; None if there is none.
+    """Return the file, folder or link that users other than root can change, of all that lead to the commands; None if there is none.
 
-    Such users would choose what root runs.
+    Such users would choose what root runs. The same holds for the interpreter, and for this package, which may lie elsewhere.
     """
-    command = (commands / "mount.zarrfs").resolve()
-    for path in (command, *command.parents):
-        status = path.stat()
-        shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
-        if status.st_uid != 0 or shared:
-            return path
+    programs = (*(commands / command for command in sorted(set(LINKS.values()))), Path(sys.executable), Path(__file__))
+    for program in programs:
+        for path in reversed(_on_the_way(program)):
+            status = path.lstat()
+            is_link = stat.S_ISLNK(status.st_mode)
+            shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX and not is_link
+            if status.st_uid != 0 or shared:
+                return path
     return None
+
+
+def _on_the_way(path: Path) -> list[Path]:
+    """Return all folders and links through which the kernel reaches ``path``, and its target."""
+    root = Path("/")
+    at, found, names = root, [root], deque(path.absolute().parts[1:])
+    while names:
+        name = names.popleft()
+        if name == "..":
+            at = at.parent
+            continue
+        found.append(at / name)
+        if not found[-1].is_symlink():
+            at = found[-1]
+        elif len(found) < _LONGEST_WAY:
+            target = found[-1].readlink()
+            at = root if target.is_absolute() else at
+            names.extendleft(reversed([part for part in target.parts if part != "/"]))
+    return found
 
 
 def commands() -> Path:
