@@ -357,6 +357,27 @@ def test_another_mount_namespace(machine: Machine, folder: Path) -> None:
     assert "already mounted by zarrfs" in done.stderr and "did you mean metadata_ttl?" in done.stderr
 
 
+def test_root_runs_nothing_in_a_mount_namespace_of_a_user(machine: Machine, folder: Path) -> None:
+    """Its owner can mount anything there, also over the interpreter."""
+    done = machine(
+        """
+        mkfifo gate ready; chmod 666 gate ready
+        setpriv --reuid=65534 --regid=65534 --clear-groups unshare -U -r -m bash -c 'echo > ready; read < gate' & other=$!
+        read < ready || { echo no namespaces for users; exit; }
+        code mount.zarrfs x.zarr mnt -N $other
+        code umount.fuse.zarrfs mnt -N /proc/$other/ns/mnt
+        code mount.zarrfs x.zarr mnt -N x.zarr/zarr.json
+        code mount.zarrfs x.zarr mnt -N gate
+        echo > gate; wait $other
+        """
+    )
+    if lines(done)[0].startswith("no namespaces"):
+        pytest.skip("users may not create namespaces here")
+    assert lines(done) == ["code 32"] * 4
+    assert done.stderr.count("belongs to another user namespace") == 2
+    assert done.stderr.count("not a namespace of this machine's root") == 2
+
+
 def test_a_user_mounts_what_fstab_lets_users_mount(machine: Machine, folder: Path) -> None:
     for path in [folder, *folder.rglob("*")]:
         os.chown(path, USER, USER)

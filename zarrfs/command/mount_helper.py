@@ -13,6 +13,7 @@ the user.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import os
 import subprocess
 import sys
@@ -38,6 +39,9 @@ FAILURE = 32
 TYPES = ("zarrfs", "fuse.zarrfs")
 NO_STORE = "none"
 """Placeholder for STORE in fstab if the configuration file names the store."""
+
+# <linux/nsfs.h>: a descriptor of the user namespace that owns a namespace; see ioctl_ns(2).
+_NS_GET_USERNS = 0xB701
 
 _MOUNT = "mount.zarrfs"
 _UMOUNT = "umount.zarrfs"
@@ -245,19 +249,43 @@ def _in_namespace(call: Call, namespace: str) -> int:
         raise ZarrfsError("-N: nsenter(1) not found: install util-linux")
     file = f"/proc/{namespace}/ns/mnt" if namespace.isdecimal() else namespace
     try:
-        # Checked here, since nsenter(1) would print the name unescaped.
-        os.stat(file)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(f"-N {namespace}: {error.strerror}") from error
-    # A process in another namespace starts in the root folder.
-    *specs, folder = call.operands
-    operands = [*map(_from_anywhere, specs), os.path.abspath(folder)]
-    flags = [f"-{flag}" for flag in sorted(call.flags)]
-    options = [word for option in call.options for word in ("-o", option)]
-    again = [sys.executable, "-P", "-m", "zarrfs.command.mount_helper", call.program, *flags, *options, "--", *operands]
-    code = subprocess.run([nsenter, f"--mount={file}", "--", *again], check=False).returncode
+    try:
+        _demand_ours(descriptor, namespace)
+        # A process in another namespace starts in the root folder.
+        *specs, folder = call.operands
+        operands = [*map(_from_anywhere, specs), os.path.abspath(folder)]
+        flags = [f"-{flag}" for flag in sorted(call.flags)]
+        options = [word for option in call.options for word in ("-o", option)]
+        again = [sys.executable, "-P", "-m", "zarrfs.command.mount_helper", call.program, *flags, *options, "--", *operands]
+        # By the descriptor that was checked.
+        enter = [nsenter, f"--mount=/proc/{os.getpid()}/fd/{descriptor}", "--", *again]
+        code = subprocess.run(enter, check=False).returncode
+    finally:
+        os.close(descriptor)
     # Other codes are nsenter's own: no such namespace, or no Python in it.
     return code if code in (0, INCORRECT_INVOCATION, SYSTEM_ERROR, INTERNAL_BUG, INTERRUPTED, FAILURE) else FAILURE
+
+
+def _demand_ours(descriptor: int, namespace: str) -> None:
+    """Raise `ZarrfsError` if the owner of a mount namespace is another user namespace: its users mount there, also over this Python.
+
+    Entering that namespace keeps the rights of root outside, with which their program would run.
+    """
+    try:
+        owner = fcntl.ioctl(descriptor, _NS_GET_USERNS)
+    except OSError as error:
+        raise ZarrfsError(f"-N {namespace}: not a namespace of this machine's root: {error.strerror}") from error
+    try:
+        is_ours = os.path.samestat(os.fstat(owner), os.stat("/proc/self/ns/user"))
+    finally:
+        os.close(owner)
+    if not is_ours:
+        raise ZarrfsError(
+            f"-N {namespace}: belongs to another user namespace, whose users choose what is run there: mount it inside"
+        )
 
 
 if __name__ == "__main__":
