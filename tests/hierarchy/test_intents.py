@@ -13,9 +13,9 @@ from trio.testing import MockClock, trio_test
 
 from tests.support.arrays import reading
 from tests.support.stores import WaitingStore, contents, fill
-from zarrfs.errors import IntentTooNew, KeyConflict, MetadataError, StoreAccessDenied, StoreTimeout, ZarrfsError
-from zarrfs.hierarchy.intents import Intent, Intents, copy_into_place, resolve
-from zarrfs.hierarchy.records import VERSION, Record
+from zarrfs.errors import IntentTooNew, KeyConflict, MetadataError, StoreAccessDenied, StoreTimeout, TooLarge, ZarrfsError
+from zarrfs.hierarchy.intents import Intent, Intents, copy_into_place, resolve, store_together
+from zarrfs.hierarchy.records import MAX_NBYTES, VERSION, Record
 from zarrfs.hierarchy.recovery import Recovered, demand_known, recover
 from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
@@ -82,6 +82,15 @@ def test_a_record_says_afterwards_what_was_meant(record: Record) -> None:
     assert Record.parse(record.format()) == record
 
 
+@trio_test
+async def test_what_no_record_holds_is_not_begun() -> None:
+    store = MemoryStore()
+    large = {Key(".zmetadata"): bytes(MAX_NBYTES)}
+    with pytest.raises(TooLarge, match="to change in several steps exceed"):
+        await store_together(Intents(store), NodePath("/"), {}, large | {Key(".zattrs"): b"{}"})
+    assert await contents(store) == {}
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -92,8 +101,10 @@ def test_a_record_says_afterwards_what_was_meant(record: Record) -> None:
         (edited(after={"k": "no base 64"}), "not the record of an operation"),
         (edited(moves=[["data/a/", ".zarrfs/x/"]]), "below .zarrfs/"),
         (b"[" * 100_000, "not the record of an operation"),
+        (edited(erased=[""] * 100_000), "more than 100000 values"),
+        (b" " * (MAX_NBYTES + 1), f"more than {MAX_NBYTES} bytes"),
     ],
-    ids=["operation", "whole store", "place apart", "key apart", "document", "move apart", "deep"],
+    ids=["operation", "whole store", "place apart", "key apart", "document", "move apart", "deep", "many values", "long"],
 )
 @pytest.mark.logs("left unchanged")
 @trio_test

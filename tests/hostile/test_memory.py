@@ -25,7 +25,7 @@ import pytest
 
 from tests.support.large_stores import BOMBS, MIB, sparse, v2, v3, write
 from tests.support.length import FULL, share
-from tests.support.mounting import Mounted, mounted, mounted_hanging
+from tests.support.mounting import ROOT, Mounted, mounted, mounted_hanging
 from tests.support.resident import sampled
 
 pytestmark = pytest.mark.fuse
@@ -523,6 +523,26 @@ def test_a_zip_directory_of_very_many_members(tmp_path: Path) -> None:
     with watched(place, tmp_path) as mount:
         assert len(os.listdir(mount.path / "raw")) == 500
         assert len(os.listdir(mount.path / "raw/group-007")) == 1000
+
+
+@pytest.mark.parametrize("content", ["values", "documents"])
+def test_a_record_of_an_operation_that_nobody_began(content: str, tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    folder = store / ".zarrfs" / ("0" * 32)
+    folder.mkdir(parents=True)
+    (store / ".zgroup").write_text(GROUP)
+    with (folder / "intent.json").open("w") as file:
+        if content == "values":
+            file.write('{"version": 1, "x": [' + "[]," * 15_000_000 + "0]}")
+        else:
+            head = '{"version": 1, "operation": "amend", "path": "/", "place": "", "is_used": true, "source": null, "copies": false'
+            file.write(f'{head}, "erased": [], "count": null, "before": {{}}, "after": {{".zgroup": "{"A" * (47 * MIB)}"}}}}')
+    command = [sys.executable, "-P", "-m", "zarrfs", "check", str(store), "-o", f"memory_limit={LIMIT}"]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True) as checking:
+        with sampled(checking.pid) as peak:
+            said, _ = checking.communicate(timeout=100)
+    assert checking.returncode == 1 and "0" * 32 in said, said
+    assert peak.nbytes < ALLOWED, f"{peak.nbytes / 1e6:.0f} MB"
 
 
 LARGE_VALUES = """

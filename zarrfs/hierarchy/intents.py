@@ -33,7 +33,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_rest
-from zarrfs.hierarchy.records import Record
+from zarrfs.hierarchy.records import MAX_NBYTES, Record
 from zarrfs.hierarchy.revising import Read, put_each
 from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath
 from zarrfs.stores.base import Store
@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 _RECORD = "intent.json"
 # Other names in the folder belong to other programs.
 _NAME = re.compile("[0-9a-f]{32}")
-# Maximum size of a record: a document may have so many bytes, and a node has a few of them.
-_MAX_NBYTES = 1 << 30
 _LOCKED_SECONDS = 1.0
 
 
@@ -129,10 +127,11 @@ class Intent:
             log.warning("%s: replacement not synced, may not survive a power cut: %s", self.prefix, error)
 
     async def note(self, record: Record) -> None:
-        """Store ``record`` as the present state of the operation."""
+        """Store ``record`` as the present state of the operation. Raises `TooLarge`."""
+        text = record.format()
         self._may_be_stored = True
         with self.collecting():
-            await self._store.set(self.prefix.key(_RECORD), record.format())
+            await self._store.set(self.prefix.key(_RECORD), text)
         self._noted = record
         if record.operation != "erase":
             with suppress(StoreTimeout):
@@ -140,8 +139,8 @@ class Intent:
 
     async def record(self) -> Record | None:
         """Return the stored record; None if there is none, as nothing was begun. Raises `IntentTooNew`, `MetadataError`."""
-        text = (await self._store.get_partial_values([(self.prefix.key(_RECORD), ByteRange(0, _MAX_NBYTES))]))[0]
-        self._noted = None if text is None else Record.parse(bytes(text))
+        text = (await self._store.get_partial_values([(self.prefix.key(_RECORD), ByteRange(0, MAX_NBYTES + 1))]))[0]
+        self._noted = None if text is None else Record.parse(text)
         return self._noted
 
     async def end(self) -> None:

@@ -9,12 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from zarrfs.errors import IntentTooNew, KeyUnusable, MetadataError, NameInvalid
+from zarrfs.buffers import Buffer
+from zarrfs.errors import IntentTooNew, KeyUnusable, MetadataError, NameInvalid, TooLarge
 from zarrfs.hierarchy.moves import Target, parse_target
 from zarrfs.keys import APART, Key, NodePath, Prefix
 
 VERSION = 2
 """Version of written records; a reader of a later one changes nothing. Records without ``moves`` have version 1."""
+
+MAX_NBYTES = 48 << 20
+"""Size of a record at most, which is parsed in memory: the largest document, before and after, in base64."""
+
+# A parsed value takes many times the bytes of its text; a record has a few for each document.
+_MAX_VALUES = 100_000
 
 Operation = Literal["replace", "rename", "erase", "amend"]
 _OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase", "amend")
@@ -51,7 +58,7 @@ class Record:
         return (*self.replaced, *(old for old, _ in self.moves))
 
     def format(self) -> bytes:
-        """Return the record as JSON."""
+        """Return the record as JSON. Raises `TooLarge` for documents that no record holds."""
         content: dict[str, Any] = {
             "version": VERSION if self.moves else 1,
             "operation": self.operation,
@@ -67,13 +74,24 @@ class Record:
         }
         if self.moves:
             content |= {"moves": self.moves, "replaced": self.replaced, "is_placing": self.is_placing}
-        return (json.dumps(content, indent=1) + "\n").encode()
+        text = (json.dumps(content, indent=1) + "\n").encode()
+        if len(text) > MAX_NBYTES:
+            raise TooLarge(
+                f"{self.path}: {len(text)} bytes to change in several steps exceed the limit of {MAX_NBYTES}", key=self.path
+            )
+        return text
 
     @classmethod
-    def parse(cls, text: bytes) -> Record:
-        """Parse a record. Raises `MetadataError` if it is malformed, and `IntentTooNew`."""
+    def parse(cls, data: Buffer) -> Record:
+        """Parse a record. Raises `MetadataError` if it is malformed or exceeds a limit, and `IntentTooNew`."""
         try:
+            if len(data) > MAX_NBYTES:
+                raise ValueError(f"more than {MAX_NBYTES} bytes")
+            text = str(data, "utf-8")
+            if sum(map(text.count, ",[{")) > _MAX_VALUES:
+                raise ValueError(f"more than {_MAX_VALUES} values")
             content: Any = json.loads(text)
+            del text
             version = content["version"]
             if isinstance(version, int) and version > VERSION:
                 raise IntentTooNew(f"version {version}: this zarrfs supports versions up to {VERSION}")
