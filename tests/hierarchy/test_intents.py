@@ -179,10 +179,9 @@ FIRST_CHUNKS = Record("replace", PATH, PLACE, is_used=False, before=OLD, after=N
         # Before the first step, and without the old document.
         (REPLACE, {"new": b"new", "place": b"old"}, OLD, b"old"),
         (REPLACE, {"new": b"new", "place": b"old"}, {}, b"old"),
-        # The old array is aside; the new one is in place, without a document or with that of another program.
+        # The old array is aside; the new one is in place, without a document.
         (REPLACE, {"old": b"old", "new": b"new"}, {}, b"old"),
         (REPLACE, {"old": b"old", "place": b"new"}, {}, b"old"),
-        (REPLACE, {"old": b"old", "place": b"new"}, {DOCUMENT: b"another"}, b"old"),
         (REPLACE, {"old": b"old", "new": b"new", "place": b"somebody's"}, {}, b"old"),
         # There were no chunks before: all chunks are the new ones.
         (FIRST_CHUNKS, {"place": b"new"}, {}, None),
@@ -198,6 +197,40 @@ async def test_without_its_new_document_it_is_what_it_was(
     await left_behind(store, record)
     assert await mount_again(store) == [Recovered("replace", PATH, False)]
     assert await contents(store) == {**OLD, **({PLACE + "0": chunk} if chunk is not None else {})}
+
+
+@pytest.mark.parametrize(
+    ("record", "lies"),
+    [
+        (REPLACE, {"old": b"old", "new": b"new", "place": b"somebody's"}),
+        (REPLACE, {"old": b"old", "new": b"new"}),
+        (replace(REPLACE, copies=True, count=1), {"new": b"new", "place": b"somebody's"}),
+    ],
+    ids=["renamed", "renamed, no chunks", "copied"],
+)
+@pytest.mark.logs("neither completed nor undone")
+@trio_test
+async def test_an_array_that_another_program_has_stored_there_since_stays(record: Record, lies: dict[str, bytes]) -> None:
+    store, _ = await store_with({DOCUMENT: b"somebody's"}, **lies)
+    await left_behind(store, record)
+    before, told = await contents(store), []
+    assert await mount_again(store, told) == []
+    assert await contents(store) == before
+    assert [(type(error), error.key) for error in told] == [(KeyConflict, DOCUMENT)]
+    assert "stored by another program" in str(told[0])
+
+
+@pytest.mark.logs("neither completed nor undone")
+@trio_test
+async def test_another_programs_array_gets_no_chunks_of_the_one_that_was_to_be_renamed() -> None:
+    moves = ((PLACE, Prefix("data/c/")), (DOCUMENT, Key("meta/c.array")))
+    store, intent = await store_with({DOCUMENT: b"somebody's"})
+    await fill(store, {intent.old + "0/0": b"old", intent.old + "1": b"old document"})
+    await left_behind(store, Record("rename", NodePath("/c"), Prefix("data/c/"), source=PLACE, moves=moves))
+    before, told = await contents(store), []
+    assert await mount_again(store, told) == []
+    assert await contents(store) == before
+    assert [type(error) for error in told] == [KeyConflict]
 
 
 @pytest.mark.logs("interrupted operation \\(\\w+\\) completed")

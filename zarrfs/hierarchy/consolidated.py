@@ -45,6 +45,30 @@ class ConsolidatedCopies:
         if await self._is_any_for(layout, path):
             await self.follow(layout, [each async for each in self._explicit_from(path)])
 
+    async def is_any_above(self, layout: Layout, path: NodePath) -> bool:
+        """Return True if a group above ``path`` has a copy."""
+        above = [each for each in path.ancestors() if layout.holds(each)]
+        for each in above:
+            node = await self._hierarchy.node(each)
+            if isinstance(node, GroupNode) and node.has_copy:
+                return True
+        keys = [key for key in map(layout.copy_key, above) if key is not None]
+        return bool(keys) and await self._is_any_stored(keys)
+
+    async def renew(self, path: NodePath) -> None:
+        """Update the copies of the node at ``path``, all below it, and the groups above it, after an edit that was interrupted."""
+        node = await self._hierarchy.node(path)
+        layouts = await self._hierarchy.layouts(path)
+        layout = next((each for each in layouts if node is not None and each.dialect.name == node.dialect), None)
+        if layout is None:
+            await self.take_out(path)
+            return
+        # A node without documents of its own would be removed from the copy.
+        await self.write_out(layout, path)
+        await self.put_in(layout, path)
+        above = [each for each in path.ancestors() if layout.holds(each)]
+        await self.follow(layout, [each for each in above if await self._hierarchy.documents(layout.document_keys(each))])
+
     async def require_readable(self, layout: Layout, path: NodePath, new_path: NodePath) -> None:
         """Raise `StoreAccessDenied` if `put_in` could not add the node at ``path``, and all below it, to the copies at ``new_path``.
 

@@ -32,12 +32,13 @@ from zarrfs.errors import (
     StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.erasing import erase_in_steps
+from zarrfs.hierarchy.erasing import erase_in_steps, erase_most
 from zarrfs.hierarchy.intents import Intent, Intents, store_together
 from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at, require_no_nodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, prefix_of
 from zarrfs.hierarchy.probe import holds_only_chunks
+from zarrfs.hierarchy.recorded_copies import copies_recorded
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.renaming import Renaming
 from zarrfs.hierarchy.revising import revise
@@ -77,7 +78,7 @@ class NodeEditor:
         `NotADirectory` (a node above it is not a group), `NotRepresentable`.
         """
         layout = await self._new.layout_for(node.path)
-        async with self.editing(layout, node.path):
+        async with self._listing(layout, node.path):
             await self._new.check(layout, node.path)
             await self._new.check_free(node)
             # Its chunks may have been stored before it, hidden.
@@ -119,7 +120,7 @@ class NodeEditor:
     async def put(self, node: ArrayNode, placing: Placing, *, over: bool) -> None:
         """Move an array stored apart to its path, in one step; ``over``: replace the array there. Raises as `create`."""
         layout = await self._new.layout_for(node.path)
-        async with self.editing(layout, node.path):
+        async with self._listing(layout, node.path):
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
                 is_over = over and isinstance(await self._hierarchy.node(node.path), ArrayNode)
@@ -160,7 +161,7 @@ class NodeEditor:
         Raises `EntryExists` if the path is an array, and as `require_no_nodes`.
         """
         layout = await self._new.layout_for(node.path)
-        async with self.editing(layout, node.path):
+        async with self._listing(layout, node.path):
             before = await self._hierarchy.node(node.path)
             if not isinstance(before, GroupNode):
                 raise EntryExists(f"{node.path}: not a group", key=node.path)
@@ -256,11 +257,10 @@ class NodeEditor:
         layout = await self._new.layout_for(path)
         intent = self._intents.new()
         try:
-            async with self.editing(layout, path):
+            async with self._listing(layout, path):
                 await self._erase_from(layout, path, intent)
         finally:
-            # The content was moved away in one step, but its deletion may take long.
-            if intent.is_held:
+            if intent.is_held:  # The content was moved away in one step, but its deletion may take long.
                 await intent.end()
 
     async def _erase_from(self, layout: Layout, path: NodePath, intent: Intent) -> None:
@@ -340,18 +340,12 @@ class NodeEditor:
                 for number, prefix in enumerate(prefixes):
                     if not (is_apart and await self._take_away(prefix, intent.gone.child(str(number)))):
                         if isinstance(node, ArrayNode) and self._store.capabilities.list:
-                            await self._erase_most(prefix)
+                            await erase_most(self._store, prefix)
                         await self._store.erase_prefix(prefix)
             for key in documents:
                 self._hierarchy.live.erased(key)
             self._hierarchy.live.removed(path)
             await self._hierarchy.queued.drop(queued)
-
-    async def _erase_most(self, prefix: Prefix) -> None:
-        """Erase chunks in short steps. The last ones go with their folder: without chunks it would be taken for a group."""
-        keys = [key async for key in self._store.list_prefix(prefix)]
-        for start in range(ERASED_AT_ONCE, len(keys), ERASED_AT_ONCE):
-            await self._store.erase_values(keys[start : start + ERASED_AT_ONCE])
 
     async def _begin_erasing(self, path: NodePath, intent: Intent) -> bool:
         """Return True if the content can be moved away before its deletion, which may take long."""
@@ -384,7 +378,7 @@ class NodeEditor:
         layout = await self.check_rename(path, new_path)
         intent = self._intents.new()
         try:
-            async with self.editing(layout, path, new_path):
+            async with self._listing(layout, path, new_path):
                 await self._renaming.rename(layout, path, new_path, intent, over=over)
         finally:
             if intent.is_held:
@@ -413,6 +407,12 @@ class NodeEditor:
         layout.require_writable()
         async with self.several(), self._store.exclusive(layout.dialect.root_keys(layout.prefix)[0]):
             await self._intents.finish(paths)
+            yield
+
+    @asynccontextmanager
+    async def _listing(self, layout: Layout, path: NodePath, *new_path: NodePath) -> AsyncIterator[None]:
+        """Run `editing` for an edit that adds, removes or renames a node, so that consolidated copies follow after a kill, too."""
+        async with self.editing(layout, path, *new_path), copies_recorded(self._intents, self._copies, layout, path, *new_path):
             yield
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:

@@ -7,6 +7,7 @@ from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store
 
 _ERASED_AT_ONCE = 64
+_CHUNKS_AT_ONCE = 1000
 
 
 async def erase_in_steps(store: Store, prefix: Prefix) -> None:
@@ -31,3 +32,10 @@ async def erase_in_steps(store: Store, prefix: Prefix) -> None:
                 keys.append(here.key(name))
         for start in range(0, len(keys), _ERASED_AT_ONCE):
             await store.erase_values(keys[start : start + _ERASED_AT_ONCE])
+
+
+async def erase_most(store: Store, prefix: Prefix) -> None:
+    """Erase chunks in short steps, but for the last ones, which go with their folder: without chunks it would be taken for a group."""
+    keys = [key async for key in store.list_prefix(prefix)]
+    for start in range(_CHUNKS_AT_ONCE, len(keys), _CHUNKS_AT_ONCE):
+        await store.erase_values(keys[start : start + _CHUNKS_AT_ONCE])

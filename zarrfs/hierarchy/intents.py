@@ -133,7 +133,7 @@ class Intent:
         with self.collecting():
             await self._store.set(self.prefix.key(_RECORD), text)
         self._noted = record
-        if record.operation != "erase":
+        if record.operation != "erase" and not record.is_of_copies:
             with suppress(StoreTimeout):
                 await self._store.sync([self.prefix.key(_RECORD)])
 
@@ -301,6 +301,8 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
     if record.moves:
         await rename_rest(store, intent.rest(record))
         return record.is_placing
+    if record.before or record.after:
+        await _require_no_others(store, record)
     if record.copies:
         if record.after != record.before and record.after and await _are_stored(store, record.after):
             # They are stored last. Chunks may have been changed since.
@@ -334,6 +336,14 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
     for key, value in record.before.items():
         await store.set(key, value)
     return False
+
+
+async def _require_no_others(store: Store, record: Record) -> None:
+    """Raise `KeyConflict` if another program has stored other documents there since: its array is neither replaced nor removed."""
+    for key in {**record.before, **record.after}:
+        value = await store.get(key)
+        if value is not None and bytes(value) not in (record.before.get(key), record.after.get(key)):
+            raise KeyConflict(f"{record.path}: {key} was stored by another program since", key=key)
 
 
 async def store_together(intents: Intents, path: NodePath, read: Read, after: Mapping[Key, bytes]) -> None:

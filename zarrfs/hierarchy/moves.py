@@ -35,12 +35,16 @@ async def rename(store: Store, old: Target, new: Target) -> bool:
 
 
 async def rename_rest(store: Store, pairs: Sequence[tuple[Target, Target]]) -> None:
-    """Rename for each (old, new) of ``pairs`` what is still at the old place. Raises `KeyConflict` if the new key exists."""
-    for old, new in pairs:
-        if await exists(store, old):
-            if not isinstance(new, Prefix) and await exists(store, new):
-                raise KeyConflict(f"{old}: rename failed: {new} exists", key=new)
-            await rename(store, old, new)
+    """Rename for each (old, new) of ``pairs`` what is still at the old place.
+
+    Raises `KeyConflict` if a new key exists: another program has put a node there, which gets none of the content.
+    """
+    rest = [(old, new) for old, new in pairs if await exists(store, old)]
+    for old, new in rest:
+        if not isinstance(new, Prefix) and await exists(store, new):
+            raise KeyConflict(f"{old}: rename failed: {new} exists", key=new)
+    for old, new in rest:
+        await rename(store, old, new)
 
 
 def relocated(target: str, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from zarrfs.buffers import Buffer
 from zarrfs.errors import IntentTooNew, KeyUnusable, MetadataError, NameInvalid, TooLarge
 from zarrfs.hierarchy.moves import Target, parse_target
-from zarrfs.keys import APART, Key, NodePath, Prefix
+from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 
 VERSION = 2
 """Version of written records; a reader of a later one changes nothing. Records without ``moves`` have version 1."""
@@ -51,6 +51,21 @@ class Record:
     moves: tuple[tuple[Target, Target], ...] = ()
     replaced: tuple[Target, ...] = ()
     is_placing: bool = False
+
+    @classmethod
+    def of_copies(cls, path: NodePath, source: Prefix | None = None) -> Record:
+        """Return the record of an edit in one step, of which only the consolidated copies may lack a part."""
+        return cls("amend", path, ROOT.prefix, erased=(), source=source)
+
+    @property
+    def name(self) -> str:
+        """Return the operation, for messages."""
+        return "consolidated copy" if self.is_of_copies else self.operation
+
+    @property
+    def is_of_copies(self) -> bool:
+        """True if there is nothing to complete or undo except for the consolidated copies."""
+        return self.operation == "amend" and not self.before and not self.after
 
     @property
     def moved(self) -> tuple[Target, ...]:

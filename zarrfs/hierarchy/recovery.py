@@ -53,15 +53,14 @@ async def recover(
             try:
                 if record is not None:
                     is_done = await resolve(intents.store, intent, record)
-                    log.warning(
-                        "%s: interrupted operation (%s) %s",
-                        record.path,
-                        record.operation,
-                        "completed" if is_done else "undone",
-                    )
-                    recovered.append(Recovered(record.operation, record.path, is_done))
                     hierarchy.forget_all()
-                    await renew_copies(hierarchy, copies, record)
+                    if record.operation == "erase":
+                        # Content in its place was not taken away.
+                        is_done = await hierarchy.node(record.path) is None
+                    log.warning("%s: interrupted operation (%s) %s", record.path, record.name, "completed" if is_done else "undone")
+                    recovered.append(Recovered(record.name, record.path, is_done))
+                    if not await _is_renewed(copies, intent, record, failed):
+                        continue
             except ZarrfsError as error:
                 message = f"{intent.prefix}: interrupted operation neither completed nor undone: {error}"
                 log.error("%s", message)
@@ -75,6 +74,22 @@ async def recover(
     return recovered
 
 
+async def _is_renewed(copies: ConsolidatedCopies, intent: Intent, record: Record, failed: Callable[[ZarrfsError], None]) -> bool:
+    """Renew the copies; return False if they are left for the next mount, which then repeats nothing else over later changes."""
+    try:
+        await renew_copies(copies, record)
+    except ZarrfsError as error:
+        message = f"{record.path}: consolidated copies not updated: {error}"
+        log.error("%s", message)
+        failed(type(error)(message, key=error.key))
+        try:
+            await intent.note(Record.of_copies(record.path, record.source))
+        except ZarrfsError:
+            intent.is_done = True
+        return intent.is_done
+    return True
+
+
 async def _left(intents: Intents) -> AsyncGenerator[tuple[Intent, Record | None]]:
     async with aclosing(intents.left()) as left:
         async for intent in left:
@@ -86,12 +101,7 @@ async def _left(intents: Intents) -> AsyncGenerator[tuple[Intent, Record | None]
                 log.error("%s: left unchanged: %s", intent.prefix, error)
 
 
-async def renew_copies(hierarchy: Hierarchy, copies: ConsolidatedCopies, record: Record) -> None:
+async def renew_copies(copies: ConsolidatedCopies, record: Record) -> None:
     """Renew the consolidated copies of the nodes that an operation concerns, after its end."""
     for path in (record.path, *(paths_of(record.source) or () if record.source is not None else ())):
-        node = await hierarchy.node(path)
-        layout = next((each for each in await hierarchy.layouts(path) if node and each.dialect.name == node.dialect), None)
-        if layout is None:
-            await copies.take_out(path)
-        else:
-            await copies.put_in(layout, path)
+        await copies.renew(path)

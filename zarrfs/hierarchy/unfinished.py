@@ -142,7 +142,7 @@ class UnfinishedOperations:
         self._intents[intent].set()
         log.warning("%s: operation (%s) that timed out was %s", record.path, record.operation, "completed" if is_done else "undone")
         self._hierarchy.forget_all()
-        await renew_copies(self._hierarchy, self._copies, record)
+        await renew_copies(self._copies, record)
 
 
 def _meet(one: Prefix, other: Key | Prefix) -> bool:

@@ -36,4 +36,4 @@ async def look(store: Store, report: Report) -> None:
             # No existing content has been touched.
             report.making.add(Finding("/", f"{intent.prefix}: in progress, or left behind"))
         else:
-            report.steps.add(Finding(record.path, f"{record.operation} ({intent.prefix})"))
+            report.steps.add(Finding(record.path, f"{record.name} ({intent.prefix})"))
