@@ -19,36 +19,50 @@ _MOST_ONE_BY_ONE = 256
 class UnsyncedFolders:
     """The folders in which a name was created, moved or removed since they were last synced.
 
-    At most `_MOST` are known: beyond that, any folder may be one (`overflowed`). Threads may call the methods concurrently.
+    At most `_MOST` are known: beyond that, any folder may be one (`overflowed`). Threads may call the methods concurrently. A folder that
+    one of them syncs is unsynced for the others until that has ended.
     """
 
     def __init__(self) -> None:
         self._folders: set[Parts] = set()
-        self.overflowed = False
+        self._overflowed = False
+        self._in_progress: dict[object, tuple[set[Parts], bool]] = {}
+        """What each sync that has not ended has forgotten: folders, and whether there were unknown ones."""
+
+    @property
+    def overflowed(self) -> bool:
+        """True if unknown folders may be unsynced."""
+        return self._overflowed or any(was_overflowed for _, was_overflowed in tuple(self._in_progress.values()))
 
     def add(self, parts: Parts) -> None:
         """Record a change of names in a folder."""
         if len(self._folders) < _MOST:
             self._folders.add(parts)
         elif parts not in self._folders:
-            self.overflowed = True
+            self._overflowed = True
 
     @contextmanager
     def all_synced(self) -> Iterator[None]:
         """Forget all folders, unless the body, which syncs everything, fails."""
-        self._folders.clear()
-        self.overflowed = False
+        sync = object()
+        self._in_progress[sync] = self._folders, self.overflowed
+        self._folders, self._overflowed = set(), False
         try:
             yield
         except BaseException:
-            self.overflowed = True
+            self._overflowed = True
             raise
+        finally:
+            del self._in_progress[sync]
+
+    def _known(self) -> tuple[set[Parts], ...]:
+        return self._folders, *(folders for folders, _ in tuple(self._in_progress.values()))
 
     def renamed(self, old: Parts, new: Parts) -> None:
         """Record that a folder, with all folders below it, has another path now."""
         self.add(old[:-1])
         self.add(new[:-1])
-        for parts in self._folders.copy():
+        for parts in set[Parts]().union(*self._known()):
             if parts[: len(old)] == old:
                 self.add(new + parts[len(old) :])
 
@@ -57,20 +71,23 @@ class UnsyncedFolders:
         found = set(folders)
         if not found:
             return found
-        known = self._folders.copy()
+        known = set[Parts]().union(*self._known())
         found.update(parts for folder in found.copy() for parts in known if parts[: len(folder)] == folder)
         return None if self.overflowed or len(found) > _MOST_ONE_BY_ONE else found
 
     def sync(self, folders: set[Parts], opened: Callable[[Parts], Closing]) -> None:
         """Sync the names in ``folders``, and in those that lead to them and may have changed; of an absent one, in the folder above."""
         pending = folders.copy()
+        known, all_above = self._known(), self.overflowed
         for parts in folders:
             above = (parts[:depth] for depth in range(len(parts)))
-            pending.update(path for path in above if self.overflowed or path in self._folders)
+            pending.update(path for path in above if all_above or any(path in each for each in known))
         while pending:
             parts = max(pending, key=len)
             pending.remove(parts)
             # fsync does not cover what is created while it runs: forgotten before, and recorded again if it fails.
+            sync = object()
+            self._in_progress[sync] = {parts}, False
             self._folders.discard(parts)
             try:
                 with opened(parts) as folder:
@@ -81,6 +98,8 @@ class UnsyncedFolders:
                 elif error.errno != errno.EINVAL:  # fsync(2): the file system has no such operation for folders.
                     self.add(parts)
                     raise
+            finally:
+                del self._in_progress[sync]
 
 
 class FailedSyncs:

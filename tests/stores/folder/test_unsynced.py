@@ -1,0 +1,87 @@
+"""Folders whose names are not on disk yet, while other threads sync them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from zarrfs.stores.folder import unsynced
+from zarrfs.stores.folder.calls import Closing
+from zarrfs.stores.folder.names import Parts
+from zarrfs.stores.folder.unsynced import UnsyncedFolders
+
+
+class Opened:
+    """Opens folders, and records them; ``waits``: the opening of that folder takes until it is allowed."""
+
+    def __init__(self, path: Path, waits: Parts | None = None) -> None:
+        self.path, self.waits = path, waits
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.folders: set[Parts] = set()
+
+    def __call__(self, parts: Parts) -> Closing:
+        self.folders.add(parts)
+        if parts == self.waits:
+            self.begun.set()
+            assert self.may_end.wait(60)
+        return Closing(os.open(self.path.joinpath(*parts), os.O_RDONLY))
+
+
+@contextmanager
+def syncing(sync: Callable[[Opened], None], opened: Opened) -> Iterator[None]:
+    """Run the body while another thread is in ``sync``."""
+    thread = threading.Thread(target=sync, args=(opened,))
+    thread.start()
+    try:
+        assert opened.begun.wait(60)
+        yield
+    finally:
+        opened.may_end.set()
+        thread.join()
+
+
+def one(folders: UnsyncedFolders) -> Callable[[Opened], None]:
+    return lambda opened: folders.sync({("g", "a")}, opened)
+
+
+def all_of(folders: UnsyncedFolders) -> Callable[[Opened], None]:
+    def sync(opened: Opened) -> None:
+        with folders.all_synced():
+            opened(("g",)).__exit__(None, None, None)
+
+    return sync
+
+
+@pytest.mark.parametrize("way", [one, all_of])
+def test_a_folder_that_another_thread_syncs_is_not_synced_yet(
+    way: Callable[[UnsyncedFolders], Callable[[Opened], None]], tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "g" / name).mkdir(parents=True)
+    folders = UnsyncedFolders()
+    folders.add(())
+    folders.add(("g",))
+    with syncing(way(folders), Opened(tmp_path, waits=("g",))):
+        opened = Opened(tmp_path)
+        folders.sync({("g", "b")}, opened)
+        assert ("g",) in opened.folders
+        assert ("g",) in (folders.below([()]) or ())
+    opened = Opened(tmp_path)
+    folders.sync({("g", "b")}, opened)
+    assert opened.folders == {("g", "b")}
+
+
+def test_unknown_folders_are_unsynced_until_the_sync_of_all_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsynced, "_MOST", 1)
+    (tmp_path / "g").mkdir()
+    folders = UnsyncedFolders()
+    for parts in ((), ("g",)):
+        folders.add(parts)
+    with syncing(all_of(folders), Opened(tmp_path, waits=("g",))):
+        assert folders.overflowed and folders.below([()]) is None
+    assert not folders.overflowed and folders.below([()]) == {()}
