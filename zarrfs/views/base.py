@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from zarrfs import durability
 from zarrfs.arrays.reader_pool import StartSoon
+from zarrfs.dialects.base import Layout
 from zarrfs.errors import NameInvalid, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.listed_times import ListedTimes
@@ -103,8 +104,21 @@ class ViewContext:
             await self.unstored.store(path)
             shards = await self.hierarchy.queued.publish(path)
             # Layouts that keep documents and chunks apart have more than one folder for a node.
-            apart = [layout.prefix for layout in await self.hierarchy.layouts(path) if not layout.per_node]
-            await self.store.sync([self.hierarchy.folder_of(path), *apart, *shards])
+            layouts = await self.hierarchy.layouts(path)
+            apart = [layout.prefix for layout in layouts if not layout.per_node]
+            await self.store.sync([self.hierarchy.folder_of(path), *apart, *shards, *await self._documents_of(path, layouts)])
+
+    async def _documents_of(self, path: NodePath, layouts: Sequence[Layout]) -> list[Key]:
+        """Return the documents without which the node at ``path`` is not found, and the consolidated copies that list nodes in it.
+
+        They were stored by edits, without fsync: their names would survive a power cut, and their content might not.
+        """
+        keys: dict[Key, None] = {}
+        for layout in layouts:
+            nodes = [each for each in (*path.ancestors(), path) if layout.holds(each)]
+            copies = [key for key in map(layout.copy_key, nodes) if key is not None]
+            keys |= dict.fromkeys((*copies, *(key for each in nodes for key in layout.document_keys(each))))
+        return [key for key in keys if await self.store.stat(key) is not None]
 
     async def flush_queued(self, target: Key | Prefix) -> None:
         """Publish the chunks queued for this key, or below this prefix, for a reader of the stored values.
