@@ -268,6 +268,15 @@ async def test_what_was_copied_in_part_is_copied_whole() -> None:
     }
 
 
+@pytest.mark.logs("interrupted operation \\(\\w+\\) undone")
+@trio_test
+async def test_chunks_that_others_wrote_before_anything_was_copied_stay() -> None:
+    store, _ = await store_with(dict(OLD), new=b"new", place=b"written since")
+    await left_behind(store, Record("replace", PATH, PLACE, copies=True, count=1, before=OLD, after=NEW))
+    assert await mount_again(store) == [Recovered("replace", PATH, False)]
+    assert await contents(store) == {**OLD, PLACE + "0": b"written since"}
+
+
 @pytest.mark.logs("interrupted operation \\(\\w+\\) completed")
 @trio_test
 async def test_what_was_copied_whole_is_not_copied_over_what_was_written_since() -> None:
@@ -281,7 +290,7 @@ async def test_what_was_copied_whole_is_not_copied_over_what_was_written_since()
 @pytest.mark.logs("neither completed nor undone")
 @trio_test
 async def test_where_less_lies_apart_than_was_to_be_copied_nothing_is_taken_away() -> None:
-    store, _ = await store_with(dict(OLD), new=b"new", place=b"old")
+    store, _ = await store_with({}, new=b"new", place=b"old")
     await left_behind(store, Record("replace", PATH, PLACE, copies=True, count=2, before=OLD, after=NEW))
     before, told = await contents(store), []
     assert await mount_again(store, told) == []

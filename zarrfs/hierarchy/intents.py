@@ -307,6 +307,9 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
         if record.after != record.before and record.after and await _are_stored(store, record.after):
             # They are stored last. Chunks may have been changed since.
             return True
+        if record.after != record.before and record.before and await _are_stored(store, record.before):
+            # They are erased first: nothing was copied, and others may have changed the old array since.
+            return False
         # The record was stored when all content lay apart.
         await copy_into_place(store, intent, record)
         return True
