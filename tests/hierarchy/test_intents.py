@@ -153,6 +153,29 @@ async def test_what_was_put_aside_goes_when_the_new_is_in_its_place() -> None:
     assert await contents(store) == {PLACE + "0": b"new"}
 
 
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.logs("interrupted operation \\(replace\\) (completed|undone)")
+@trio_test
+async def test_an_exchange_is_told_as_what_it_was(is_done: bool) -> None:
+    document = PLACE.key("zarr.json")
+    store, intent = await store_with({document: b"new" if is_done else b"old", PLACE + "0": b"chunk"})
+    await store.set(intent.new.key("zarr.json"), b"old" if is_done else b"new")
+    await left_behind(store, Record("replace", PATH, PLACE, documents={document: b"new"}))
+    assert await mount_again(store) == [Recovered("replace", PATH, is_done)]
+    assert await contents(store) == {document: b"new" if is_done else b"old", PLACE + "0": b"chunk"}
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.logs("interrupted operation \\(rename\\) (completed|undone)")
+@trio_test
+async def test_a_rename_over_an_array_is_told_as_what_it_was(is_done: bool) -> None:
+    store, _ = await store_with({} if is_done else {SOURCE + "0": b"new"}, place=b"new" if is_done else b"old")
+    await left_behind(store, Record("rename", PATH, PLACE, source=SOURCE))
+    before = {key: value for key, value in (await contents(store)).items() if not key.startswith(APART)}
+    assert await mount_again(store) == [Recovered("rename", PATH, is_done)]
+    assert await contents(store) == before
+
+
 @pytest.mark.parametrize("source", [None, SOURCE], ids=["replace", "rename"])
 @pytest.mark.logs("neither completed nor undone")
 @trio_test

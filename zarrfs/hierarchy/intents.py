@@ -316,7 +316,9 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
     is_aside = await store.prefix_exists(intent.old)
     if not record.after and not record.before:
         if not is_aside:
-            return True
+            # Before the first step, or after the last one: only what is deleted is left.
+            is_left = record.source is not None and await store.prefix_exists(record.source)
+            return not is_left and await _are_stored(store, record.documents)
         if not await store.prefix_exists(record.prefix):
             await store.rename_prefix(intent.old, record.prefix)
             return False

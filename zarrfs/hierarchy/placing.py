@@ -129,7 +129,7 @@ class Placing:
         for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
             await self._store.make_prefix(Prefix(self._intent.new + prefix[len(target) :]))
         try:
-            await (self._exchange(node, target) if over else self._appear(node, target))
+            await (self._exchange(node, target, written) if over else self._appear(node, target))
         except (EntryExists, StoreUnsupported):
             raise
         except ZarrfsError:
@@ -152,9 +152,9 @@ class Placing:
         except PrefixNotEmpty as error:
             raise EntryExists(f"{node.path}: not empty", key=node.path) from error
 
-    async def _exchange(self, node: ArrayNode, prefix: Prefix) -> None:
+    async def _exchange(self, node: ArrayNode, prefix: Prefix, written: Mapping[Key, bytes]) -> None:
         await self._intent.sync()
-        record = Record("replace", node.path, prefix)
+        record = Record("replace", node.path, prefix, documents=written)
         await self._intent.note(record)
         try:
             with self._deciding():

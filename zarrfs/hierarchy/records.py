@@ -35,7 +35,8 @@ class Record:
     ``prefix``: those ``before`` and those ``after`` the operation. ``copies``: the content apart is copied to the place, entirely, and
     again after a failure; ``erased``: keys erased there before that, None for all; ``count``: number of values apart. ``moves``: keys and
     prefixes to rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be
-    deleted; ``is_placing``: all of these were apart, and are being moved to the new places.
+    deleted; ``is_placing``: all of these were apart, and are being moved to the new places. ``documents``: those of
+    the new array, within ``prefix``, to tell whether it is in its place.
     """
 
     operation: Operation
@@ -51,6 +52,7 @@ class Record:
     moves: tuple[tuple[Target, Target], ...] = ()
     replaced: tuple[Target, ...] = ()
     is_placing: bool = False
+    documents: Mapping[Key, bytes] = field(default_factory=dict)
 
     @classmethod
     def of_copies(cls, path: NodePath, source: Prefix | None = None) -> Record:
@@ -87,6 +89,8 @@ class Record:
             "before": {key: base64.b64encode(value).decode() for key, value in self.before.items()},
             "after": {key: base64.b64encode(value).decode() for key, value in self.after.items()},
         }
+        if self.documents:
+            content["documents"] = {key: base64.b64encode(value).decode() for key, value in self.documents.items()}
         if self.moves:
             content |= {"moves": self.moves, "replaced": self.replaced, "is_placing": self.is_placing}
         text = (json.dumps(content, indent=1) + "\n").encode()
@@ -134,6 +138,7 @@ class Record:
                 moves=moves,
                 replaced=replaced,
                 is_placing=bool(content.get("is_placing", False)),
+                documents=_documents(content.get("documents", {})),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid, KeyUnusable) as error:
             raise MetadataError(f"not the record of an operation: {error!r}") from error
