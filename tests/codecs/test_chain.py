@@ -185,6 +185,13 @@ def test_no_dimensions_and_no_elements() -> None:
     out = np.zeros((), "<i4")
     chain.decode_into(chain.encode(scalar), (), out, ())
     assert out == chain.decode(chain.encode(scalar), ()) == 7
+    # As a scalar of NumPy, text would have its own width and byte order.
+    text = np.array("ab", "<U5")
+    chain = CodecChain.build((BIG, spec("numcodecs.shuffle", elementsize=2)), from_numpy(text.dtype))
+    out = np.array("other", "<U5")
+    chain.decode_into(chain.encode(text), (), out, ())
+    assert out == text
+    chain = CodecChain.build((LITTLE, GZIP), INT32)
     nothing = np.zeros((0, 3), "<i4")
     assert chain.check((0, 3)) == 0
     assert chain.decode(chain.encode(nothing), (0, 3)).shape == (0, 3)

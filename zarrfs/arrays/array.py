@@ -339,7 +339,8 @@ class Array:
                 if each.where is None:
                     self.chain.decode_into(data, shape, each.out, each.selection)
                 else:
-                    np.copyto(each.out, spill.contiguous(self.chain.decode(data, shape))[each.selection], where=each.where)
+                    elements = part(spill.contiguous(self.chain.decode(data, shape)), each.selection)
+                    np.copyto(each.out, elements, where=each.where)
             except (ChunkDecodeError, TooLarge) as error:
                 results.append(self.naming(error, "decoding", each.coords))
             else:

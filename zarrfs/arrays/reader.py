@@ -315,7 +315,7 @@ class ArrayReader:
             if elements is None:
                 fill(self.array.metadata, chunk.out)
             else:
-                copy(chunk.out, elements[chunk.selection])
+                copy(chunk.out, part(elements, chunk.selection))
 
     async def _read_into(self, chunks: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """Run `Array.read_chunks_into`; if the store times out, request each chunk by itself, as one may be slow."""
@@ -422,7 +422,7 @@ class ArrayReader:
                 if elements is None:
                     fill(metadata, target)
                 else:
-                    target[...] = elements[projection.chunk_selection]
+                    target[...] = part(elements, projection.chunk_selection)
 
         await for_each(wanted, put, _WIDTH)
 

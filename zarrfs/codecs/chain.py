@@ -295,15 +295,14 @@ class CodecChain:
                 copying.copy(memory, np.frombuffer(decoded, np.uint8))
             return
         sizes = self._sizes(shape)
+        # The ellipsis keeps the element of a 0-dimensional chunk an array: a scalar is an object, or text of another width.
+        index: Any = (...,) if selection is None else (*selection, ...)
         if not sizes.exact:
-            elements = self.decode(data, shape)
-            # The ellipsis keeps the element of a 0-dimensional chunk an array.
-            index: Any = (...,) if selection is None else (*selection, ...)
-            np.copyto(out, elements[index], casting="no")
+            np.copyto(out, self.decode(data, shape)[index], casting="no")
             return
         with scratch.scratch(sizes.limits[0]) as buffer:
             elements = self._elements(self._serialized(data, shape, buffer), shape)
-            copying.copy(out, elements if selection is None else elements[selection])
+            copying.copy(out, elements[index])
 
     @property
     def is_plain(self) -> bool:
