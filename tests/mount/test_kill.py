@@ -172,7 +172,8 @@ def test_kill_9_tears_nothing_and_loses_nothing_that_was_acknowledged(tmp_path: 
     for key in os.listdir(store):
         assert version_of((store / key).read_bytes()) is not None, f"{key} is torn"
     print(f"{KILLS} kills: {acknowledged} acknowledged, {left_behind} left a temporary file behind for a while")
-    assert acknowledged > KILLS // 2
+    # Else the kills prove nothing. A busy machine acknowledges few writes within these milliseconds.
+    assert acknowledged > KILLS // 4
 
 
 def write_in_place(path: str, ready: Connection) -> None:
