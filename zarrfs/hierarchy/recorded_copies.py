@@ -55,6 +55,9 @@ async def _are_renewed(copies: ConsolidatedCopies, paths: tuple[NodePath, ...], 
         try:
             for path in paths:
                 await copies.renew(path)
+        except StoreAccessDenied:
+            # The next mount cannot read the nodes either.
+            return True
         except ZarrfsError as again:
             log.warning("%s: consolidated copies not updated, left for the next mount: %s", paths[-1], again)
             return False
