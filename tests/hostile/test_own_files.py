@@ -198,6 +198,22 @@ def test_a_cache_folder_behind_a_link_of_somebody_else(eve: Path, monkeypatch: p
     assert snapshot(eve.parent) == before
 
 
+def test_folders_for_a_cache_are_for_their_user_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever the umask is: who may write to a folder on the way can exchange all that is below it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    before = os.umask(0)
+    try:
+        folders = [
+            cache_directory(MountConfig(store="memory:")),
+            cache_directory(MountConfig(store="memory:", cache_dir=str(tmp_path / "a/b"))),
+        ]
+    finally:
+        os.umask(before)
+    assert folders == [str(tmp_path / ".cache/zarrfs"), str(tmp_path / "a/b")]
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {0o700}
+
+
 def test_spill_files_have_no_name_that_could_be_a_link(eve: Path) -> None:
     """Even in a folder of another user, who removes, links and renames every entry."""
     act(EVE, 'mkdir "$1/cache"', eve)

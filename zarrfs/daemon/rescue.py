@@ -143,7 +143,7 @@ class _Rescued:
 
 def _opened(path: str) -> int:
     """Return a descriptor of a folder to which only this user may write, created if missing. Raises `OSError`."""
-    fd = own_files.enter_folder(path, 0o700)
+    fd = own_files.enter_folder(path)
     stat = os.fstat(fd)
     if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
         os.close(fd)

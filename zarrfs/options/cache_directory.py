@@ -20,7 +20,7 @@ def cache_directory(config: MountConfig) -> str | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = os.path.join(home, "zarrfs")
     try:
-        own_files.make_folder(folder, 0o700)
+        own_files.make_folder(folder)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:

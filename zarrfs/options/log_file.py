@@ -140,7 +140,7 @@ def _open_fd(file: str) -> int:
 
 def _make_folder(folder: Path) -> None:
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    own_files.make_folder(str(folder), 0o700)
+    own_files.make_folder(str(folder))
     # Earlier versions created the folder readable for everyone.
     for each in {*missing, folder} if folder == _default_folder() else missing:
         # It may be exchanged for a link by now, and so may any folder on the way to it.

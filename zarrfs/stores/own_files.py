@@ -20,24 +20,24 @@ _MAX_LINKS = 40
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def open_file(path: str, flags: int, mode: int = 0o666, *, make_folders: bool = False) -> int:
-    """Return a descriptor from open(2) of ``path``. O_CREAT creates a missing file, ``make_folders`` missing folders on the way.
+def open_file(path: str, flags: int, mode: int = 0o666) -> int:
+    """Return a descriptor from open(2) of ``path``. O_CREAT creates a missing file.
 
     Raises `OSError`: EPERM for a link or a file placed by another user.
     """
-    with _Walk(path, make=make_folders) as walk:
+    with _Walk(path, make=False) as walk:
         return walk.open_last(flags, mode)
 
 
-def make_folder(path: str, mode: int = 0o777) -> None:
-    """Create ``path`` and the folders on the way, if missing. Raises `OSError` as `open_file` does."""
-    os.close(enter_folder(path, mode))
+def make_folder(path: str) -> None:
+    """Create ``path`` and the folders on the way, if missing, for this user only. Raises `OSError` as `open_file` does."""
+    os.close(enter_folder(path))
 
 
-def enter_folder(path: str, mode: int = 0o777) -> int:
+def enter_folder(path: str) -> int:
     """Return an O_PATH descriptor of the folder that `make_folder` creates or finds. Raises `OSError` as `open_file` does."""
     with _Walk(path, make=True) as walk:
-        walk.enter_last(mode)
+        walk.enter_last()
         return walk.taken()
 
 
@@ -46,7 +46,7 @@ def open_folder(path: str) -> int:
     if os.path.islink(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     with _Walk(path, make=False) as walk:
-        walk.enter_last(0)
+        walk.enter_last()
         return walk.taken()
 
 
@@ -89,7 +89,7 @@ class _Walk:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self._path)
             name = self._names.popleft()
             if self._names:
-                self._enter(name, 0o777)
+                self._enter(name)
                 continue
             try:
                 found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
@@ -120,7 +120,7 @@ class _Walk:
         while self._names:
             name = self._names.popleft()
             if self._names:
-                self._enter(name, 0)
+                self._enter(name)
                 continue
             found = _found(name, self._at)
             try:
@@ -140,17 +140,17 @@ class _Walk:
             raise PermissionError(errno.EPERM, "symbolic link of another user than the owner of its target", self._path)
         return os.open(f"/proc/self/fd/{found}", flags)
 
-    def enter_last(self, mode: int) -> None:
+    def enter_last(self) -> None:
         """Enter the folder at the end of the path."""
         while self._names:
             name = self._names.popleft()
-            self._enter(name, 0o777 if self._names else mode)
+            self._enter(name)
 
     def taken(self) -> int:
         """Return a descriptor of the folder that was reached; the caller closes it."""
         return os.dup(self._at)
 
-    def _enter(self, name: str, mode: int) -> None:
+    def _enter(self, name: str) -> None:
         """Enter the folder ``name``, or begin to follow a link of that name."""
         while True:
             try:
@@ -160,7 +160,7 @@ class _Walk:
                 if not self._make:
                     raise
                 try:
-                    os.mkdir(name, mode, dir_fd=self._at)
+                    os.mkdir(name, 0o700, dir_fd=self._at)
                 except FileExistsError:
                     continue
         try:
