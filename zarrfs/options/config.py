@@ -97,7 +97,10 @@ def parse_size(text: str) -> int:
     if match is None or (not match[2] and match[3].lower() not in ("", "b")):
         raise ValueError("expected a size, such as 64MiB, 512M or a number of bytes")
     base = 1000 if match[3].lower() == "b" else 1024
-    return int(float(match[1]) * base ** " KMGT".index(match[2].upper() or " "))
+    nbytes = float(match[1]) * base ** " KMGT".index(match[2].upper() or " ")
+    if nbytes >= 1 << 63:
+        raise ValueError("expected a size below 8 EiB")
+    return int(nbytes)
 
 
 def _path(text: str) -> str:
