@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.attackers import EVE, act, home, needs_root, repeating
-from tests.support.mounting import mount_table, zarrfs
+from tests.support.mounting import ROOT, mount_table, zarrfs
+from tests.support.waiting import until
 from zarrfs.errors import MountpointUnusable
 from zarrfs.lifecycle import mountpoint
 
@@ -67,3 +69,22 @@ def test_nothing_is_mounted_on_a_folder_of_roots_however_quick_the_owner_is(tmp_
                 assert done.returncode in (0, 1, 5)
                 for each in here:
                     subprocess.run(["umount", "-l", each], check=True)
+
+
+@needs_root
+@pytest.mark.fuse
+def test_a_mount_below_a_folder_that_its_owner_renames_ends_as_any_other(tmp_path: Path) -> None:
+    with home() as eve:
+        act(EVE, 'mkdir -p "$1/a/m"', eve)
+        os.chmod(tmp_path, 0o755)
+        daemon = [sys.executable, "-P", "-m", "zarrfs", "mount", "--foreground", str(tmp_path), str(eve / "a/m")]
+        with subprocess.Popen(daemon, cwd="/", env=os.environ | {"PYTHONPATH": str(ROOT)}) as process:
+            try:
+                until(lambda: (eve / "a/m/raw").is_dir())
+                act(EVE, 'mv "$1/a" "$1/b" && mkdir -p "$1/a/m"', eve)
+                process.terminate()
+                assert process.wait(60) == 0
+                assert not any(fields[4].startswith(str(eve)) for fields in mount_table())
+            finally:
+                subprocess.run(["umount", "-il", eve / "b/m"], capture_output=True, check=False)
+                process.kill()

@@ -35,7 +35,7 @@ from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.sharded_arrays import ShardedArrays
 from zarrfs.lifecycle import exit_report, mountpoint, openers
 from zarrfs.lifecycle.detaching import detach
-from zarrfs.lifecycle.mount_table import mount_at
+from zarrfs.lifecycle.mount_table import Mount, mount_at, mount_of
 from zarrfs.lifecycle.watcher import Watcher
 from zarrfs.options import log_lines
 from zarrfs.options.config import MountConfig
@@ -226,7 +226,7 @@ async def _mounted(
         tasks = Tasks(background)
         tasks.keep(ending.watch)
         tasks.keep(session.reads.watch)
-        background.start_soon(_announce, config, ready, manager, ending)
+        background.start_soon(_announce, config, ours, ready, manager, ending)
         if connection is not None:
             tasks.keep(_ended_by, connection.gone, ended)
         if ours is not None:
@@ -252,6 +252,9 @@ async def _mounted(
             await _let_go(notifier, watcher)
             # After a lazy umount another mount may be there.
             mounted = ours if ours is not None and mount_at(resolved) == ours else None
+            if mounted is None and ours is not None and os.geteuid() == 0:
+                # The owner of a folder above may have renamed it.
+                mounted = mount_of(ours.device)
             # Root did not mount on a name that is still valid (`mountpoint.held`).
             kernel.close(unmount=mounted is not None and os.geteuid() != 0)
             if mounted is not None and os.geteuid() == 0:
@@ -306,16 +309,20 @@ def _listed(failures: list[tuple[str, str]], what: str = "not stored") -> str:
     return printable(f"{what}: {listed}") + (f"; and {len(last) - _NAMED} more" if len(last) > _NAMED else "")
 
 
-async def _announce(config: MountConfig, ready: Callable[[], None], manager: ServiceManager, ending: Shutdown) -> None:
+async def _announce(
+    config: MountConfig, ours: Mount | None, ready: Callable[[], None], manager: ServiceManager, ending: Shutdown
+) -> None:
     """Make a request to the mount: once it is answered the mount works, and is announced."""
     try:
-        status = await threads.io(os.stat, config.mountpoint, abandon_on_cancel=True)
+        await threads.io(os.stat, config.mountpoint, abandon_on_cancel=True)
     except OSError:
         if ending.has_begun:
             # There will be no answer, and those waiting for one see this process end.
             return
         raise
-    await threads.io(_set_read_ahead, status.st_dev)
+    if ours is not None:
+        # Not the device found at the path: the owner of a folder above can put another folder there, on a disk.
+        await threads.io(_set_read_ahead, ours.device)
     await manager.ready(f"{public_url(config.store)} is mounted on {config.mountpoint}")
     ready()
 
@@ -327,8 +334,8 @@ async def _log_dropped() -> None:
         log_lines.log_dropped(over=log_lines.WINDOW)
 
 
-def _set_read_ahead(device: int) -> None:
-    path = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
+def _set_read_ahead(device: str) -> None:
+    path = f"/sys/class/bdi/{device}/read_ahead_kb"
     try:
         with open(path, "w") as file:
             file.write(str(READ_AHEAD_KB))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,11 @@ def mount_at(path: str) -> Mount | None:
     return found.get(seen) if seen is not None else list(found.values())[-1]
 
 
+def mount_of(device: str) -> Mount | None:
+    """Return a mount of the file system with this ``device`` number, wherever it is now: folders above a mountpoint can be renamed."""
+    return next((mount for _, mount in _lines() if mount.device == device), None)
+
+
 def is_automounted(path: str) -> bool:
     """Return True if ``path`` (absolute, without symlinks) is an automounter's mountpoint."""
     return _has_automounter(_lines_of(path))
@@ -53,15 +59,17 @@ def is_automounted(path: str) -> bool:
 
 def _lines_of(path: str) -> dict[bytes, Mount]:
     """Return all mounts on ``path``, in order, by mount number."""
-    found = {}
+    return {number: mount for number, mount in _lines() if mount.mountpoint == path}
+
+
+def _lines() -> Iterator[tuple[bytes, Mount]]:
+    """Yield all mounts, with their numbers."""
     # Not splitlines: only line feeds are escaped in names, which users choose, and other characters end lines there.
     for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
         fields = line.split(b" ")
-        if _unescape(fields[4]) == os.fsencode(path):
-            more = fields.index(b"-", 6)
-            mount = Mount(path, os.fsdecode(fields[more + 1]), os.fsdecode(fields[2]), _owner(fields[more + 3]))
-            found[fields[0]] = mount
-    return found
+        more = fields.index(b"-", 6)
+        mountpoint, fstype = os.fsdecode(_unescape(fields[4])), os.fsdecode(fields[more + 1])
+        yield fields[0], Mount(mountpoint, fstype, os.fsdecode(fields[2]), _owner(fields[more + 3]))
 
 
 def _has_automounter(found: dict[bytes, Mount]) -> bool:
