@@ -247,13 +247,14 @@ async def _mounted(
             await tree.staging.give_up()
             await ending.ended(redact(_listed(failures), config.store) if failures else "")
             ending.doing = "the kernel to release the mount"
+            is_connected = connection is not None and not connection.is_gone
             if connection is not None:
                 connection.close()
             await _let_go(notifier, watcher)
             # After a lazy umount another mount may be there.
             mounted = ours if ours is not None and mount_at(resolved) == ours else None
-            if mounted is None and ours is not None and os.geteuid() == 0:
-                # The owner of a folder above may have renamed it.
+            if mounted is None and ours is not None and is_connected and os.geteuid() == 0:
+                # The owner of a folder above may have renamed it. (Once unmounted, another mount may have its device number.)
                 mounted = mount_of(ours.device)
             # Root did not mount on a name that is still valid (`mountpoint.held`).
             kernel.close(unmount=mounted is not None and os.geteuid() != 0)

@@ -137,7 +137,11 @@ class _Walk:
 
     def _opened_store(self, found: int, flags: int) -> int:
         if self._leading - {os.fstat(found).st_uid}:
-            raise PermissionError(errno.EPERM, "symbolic link of another user than the owner of its target", self._path)
+            raise PermissionError(
+                errno.EPERM,
+                "a link on the path belongs to another user than its target: use the target's path",
+                self._path,
+            )
         return os.open(f"/proc/self/fd/{found}", flags)
 
     def enter_last(self) -> None:
