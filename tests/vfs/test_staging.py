@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 
@@ -480,7 +479,7 @@ class SeenOrStale(FakeContent):
     async def snapshot(self) -> Snapshot | None:
         assert self.value is not None
         snapshot = FakeSnapshot(self.value, None)
-        snapshot.attributes = replace(snapshot.attributes, generation=self.value.hex())
+        snapshot.attributes = snapshot.attributes._replace(generation=self.value.hex())
         looked_up, self.looked_up = self.looked_up, None
         if looked_up is not None:
             await looked_up()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,8 +41,7 @@ _NOTHING = ArrayMetadata(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """Origin of a node: the ``layout`` (without its consolidated copy) that read it, None if no document described it.
 
     ``copied``: digest of the copies' entries for it, as of ``copies_read`` of `Roots`.
@@ -51,6 +50,9 @@ class Source:
     layout: Layout | None = None
     copied: bytes = b""
     copies_read: int = 0
+
+
+_UNKNOWN = Source()
 
 
 class KnownNode:
@@ -83,7 +85,7 @@ class KnownNode:
         documents_ns: int | None = None,
         chunks_ns: int | None = None,
         document: DocumentVersion = (None, None),
-        source: Source = Source(),
+        source: Source = _UNKNOWN,
     ) -> None:
         self.node = node
         self.digest = digest

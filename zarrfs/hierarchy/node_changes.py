@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from zarrfs.arrays.layers import ChunkBox
 from zarrfs.hierarchy.path_index import PathIndex
@@ -14,8 +15,7 @@ from zarrfs.model.chunk_grid import Coords
 _MANY_CHUNKS = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChange:
+class NodeChange(NamedTuple):
     """A change of a node: of chunk ``coords`` of the array at ``path``, or (None) of anything in the node or below it."""
 
     path: NodePath

@@ -59,7 +59,7 @@ class NodeReader:
         if known.source.copies_read != self._roots.copies_read:
             if known.source.copied != self._roots.copied(path):
                 return False
-            known.source = replace(known.source, copies_read=self._roots.copies_read)
+            known.source = known.source._replace(copies_read=self._roots.copies_read)
         return True
 
     async def read(
@@ -111,7 +111,7 @@ class NodeReader:
                     document = key, stat.generation
                 if stat.mtime_ns is not None:
                     newest = max(newest or 0, stat.mtime_ns)
-            source = self._shared(replace(source, layout=layout.without_copy()))
+            source = self._shared(source._replace(layout=layout.without_copy()))
             if documents and before is not None and before.digest == digest.digest() and _is_read_alike(before, source):
                 assert before.node is not None
                 return before.node, before.digest, newest, document, source

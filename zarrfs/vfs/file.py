@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 
 from zarrfs.buffers import Buffer
 from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry
@@ -67,7 +66,7 @@ class StagedFile(File):
 
     def shown(self, attributes: Attributes) -> Attributes:
         """Return the attributes of the value as those of this file."""
-        return attributes if self.writable else replace(attributes, writable=False)
+        return attributes if self.writable else attributes._replace(writable=False)
 
     async def until_moved(self) -> bool:
         return await self.area.until_moved(self.ident)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from zarrfs.buffers import Buffer
 from zarrfs.errors import AcrossViews, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, OperationUnsupported
@@ -25,8 +26,7 @@ writable."""
 SIZE_UNKNOWN = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(NamedTuple):
     """Attributes of a node for stat(2); ``size`` in bytes, a `HoledSize` if st_blocks is lower, ``mtime_ns`` None if unknown.
 
     ``blksize``: best size in bytes of a read or write.
