@@ -16,9 +16,9 @@ from tests.support.stores import contents, fill
 from tests.support.trees import listing, names, read, tree_over, walk, write
 from tests.support.zarr_python import written
 from zarrfs.buffers import storage_nbytes
-from zarrfs.errors import ContentInvalid, NoSuchEntry
+from zarrfs.errors import ContentInvalid, DirectoryNotEmpty, NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import Directory, File
+from zarrfs.vfs.node import Directory, File, OpenFlags
 
 zarr = pytest.importorskip("zarr")
 
@@ -100,16 +100,102 @@ async def test_missing_chunks_are_there_where_nothing_says_what_they_read_as() -
         assert isinstance(folder, Directory)
         with pytest.raises(NoSuchEntry):
             await folder.lookup("3")
-        # A program that removes every listed name terminates.
-        await folder.unlink("0")
-        assert await contents(store) == before
-        assert "0" in await names(tree, "chunks/a")
-        for name in await names(tree, "chunks/a"):
+        # rm -r removes the document first.
+        listed = list(await listing(tree, "chunks/a"))
+        assert listed[0] == ".zarray"
+        for name in listed:
             await folder.unlink(name)
+        assert set(await contents(store)) == set(before) - {"a/c/1"}
         top = await walk(tree, "chunks")
         assert isinstance(top, Directory)
         await top.rmdir("a")
         assert await names(tree, "chunks") == {".zgroup"}
+
+
+@pytest.mark.parametrize("shards", [None, (4,)])
+@pytest.mark.parametrize(
+    ("dtype", "own", "attribute", "removed"),
+    [
+        ("<f4", 7, None, 0),
+        ("<f4", 0, NAN64, np.nan),
+        ("<i2", 0, -9, -9),
+        ("<i2", 5, -9, -9),
+        ("|b1", True, None, False),
+        ("<c8", 1j, None, 0),
+        (str, "x", None, ""),
+    ],
+)
+@trio_test
+async def test_a_chunk_that_a_program_removes_reads_as_the_fill_value_that_it_knows(
+    dtype: Any, own: Any, attribute: Any, removed: Any, shards: Any
+) -> None:
+    """zarr-python 3, tensorstore and GDAL remove a chunk instead of writing it if all its elements are that value."""
+    store = MemoryStore()
+
+    def make(root: Any) -> None:
+        attributes = {} if attribute is None else {"_FillValue": attribute}
+        array = root.create_array("a", shape=(7,), chunks=(2,), dtype=dtype, fill_value=own, attributes=attributes, shards=shards)
+        array[2:4] = "z" if dtype is str else 1
+
+    await fill(store, written(3, make))
+    async with tree_over(store) as tree:
+        folder = await walk(tree, "chunks/a")
+        assert isinstance(folder, Directory)
+        data = await read(tree, "chunks/a/0")
+        for name in ("0", "1", "3"):
+            await folder.unlink(name)
+            # tar removes an existing file and creates it with O_EXCL.
+            with pytest.raises(NoSuchEntry):
+                await folder.lookup(name)
+        await write(tree, "chunks/a/0", data)
+        await folder.lookup("0")
+        await folder.unlink("0")
+        top = await walk(tree, "chunks")
+        assert isinstance(top, Directory)
+        with pytest.raises(DirectoryNotEmpty):
+            await top.rmdir("a")
+        await folder.sync()
+    array = zarr.open_array(in_memory(await contents(store)), path="a", mode="r")
+    expected = [removed] * 4 + [own] * 2 + [removed]
+    assert all(a == b or (a != a and b != b) for a, b in zip(array[...].tolist(), expected, strict=True))
+
+
+@trio_test
+async def test_an_array_of_which_all_chunks_were_removed_can_be_removed() -> None:
+    store = MemoryStore()
+    await array_in(store, 7)
+    async with tree_over(store) as tree:
+        folder = await walk(tree, "chunks/a")
+        assert isinstance(folder, Directory)
+        for name in ("0", "1", "2", ".zarray"):
+            await folder.unlink(name)
+        top = await walk(tree, "chunks")
+        assert isinstance(top, Directory)
+        await write(tree, "npy/a.npy", await read(tree, "npy/a.npy"))
+        await top.rmdir("a")
+        assert not [key for key in await contents(store) if key.startswith("a/")]
+
+
+@trio_test
+async def test_chunks_removed_before_the_array_shrinks_are_erased() -> None:
+    """zarr-python 3 removes the chunks outside of a new shape, and then writes it."""
+    store = MemoryStore()
+    await array_in(store, 7)
+    async with tree_over(store) as tree:
+        folder = await walk(tree, "chunks/a")
+        assert isinstance(folder, Directory)
+        document = json.loads(await read(tree, "chunks/a/.zarray"))
+        for name in ("1", "2"):
+            await folder.unlink(name)
+        file = await folder.lookup(".zarray")
+        assert isinstance(file, File)
+        handle = await file.open(OpenFlags(read=False, write=True, truncate=True))
+        await handle.write(0, json.dumps(document | {"shape": [2]}).encode())
+        await handle.flush()
+        await handle.release()
+        assert not [key for key in await contents(store) if key.startswith("a/c/")]
+        await write(tree, "chunks/a/.zarray", json.dumps(document).encode())
+        assert np.frombuffer(await read(tree, "chunks/a/1"), "<f4").tolist() == [7, 7]
 
 
 @trio_test

@@ -6,6 +6,7 @@ import itertools
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from zarrfs import threads
 from zarrfs.arrays.booleans import has_booleans, invalid_boolean
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import HierarchyCounters
-from zarrfs.arrays.filling import fill, part
+from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.live_node import with_memory
 from zarrfs.arrays.padding import encode_padded
 from zarrfs.arrays.small_chunks import BlockPart, decode_blocks
@@ -107,10 +108,20 @@ class Array:
         async with self._budget.working(self._decoding_nbytes(coords)):
             return await self._decoded(coords, data)
 
-    async def filled(self, coords: Coords) -> NDArray:
-        """Return the fill values of a chunk that is not stored, in the form of `read_chunk`."""
+    async def filled(self, coords: Coords, value: bytes | None = None) -> NDArray:
+        """Return the fill values of a chunk that is not stored, in the form of `read_chunk`; with ``value`` inside the array instead."""
         async with self._budget.working(spill.in_memory(self._cost(coords))):
-            return await threads.cpu(self._cost(coords), self._filled, coords)
+            return await threads.cpu(self._cost(coords), self._filled, coords, value)
+
+    async def holds_only(self, coords: Coords, value: bytes) -> bool:
+        """Return True if all elements of a stored chunk inside the array are ``value``."""
+        elements = await self.read_chunk(coords)
+        if elements is None:
+            return False
+        if self.plain is not None:
+            return elements.tobytes() == (await self.filled(coords, value)).tobytes()
+        metadata = replace(self.metadata, fill_value=value)
+        return await threads.cpu(elements.nbytes, is_filled, metadata, part(elements, self.inside(coords)))
 
     async def read_chunks_into(self, parts: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """Decode several chunks into the outputs of ``parts``; return for each True if stored, False if not, or its error.
@@ -275,9 +286,11 @@ class Array:
         """Return the decoded size of a chunk, in bytes; for elements of variable size its upper bound."""
         return self.metadata.chunk_nbytes(coords) if self.plain is None else MAX_VARIABLE_NBYTES
 
-    def _filled(self, coords: Coords) -> NDArray:
+    def _filled(self, coords: Coords, value: bytes | None = None) -> NDArray:
         elements = spill.array(self.metadata.chunk_grid.chunk_shape(coords), self.metadata.data_type.dtype)
         fill(self.metadata, elements)
+        if value is not None:
+            fill(replace(self.metadata, fill_value=value), part(elements, self.inside(coords)))
         return elements if self.plain is None else np.frombuffer(self.plain.encode(elements), np.uint8)
 
     def _decode(self, data: Buffer, shape: Shape) -> NDArray:

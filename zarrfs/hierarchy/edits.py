@@ -34,7 +34,7 @@ from zarrfs.errors import (
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import erase_in_steps, erase_most
 from zarrfs.hierarchy.intents import Intent, Intents, store_together
-from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, NewNodes, begins_at, require_no_nodes
+from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, EraseOutside, NewNodes, begins_at, require_no_nodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, prefix_of
 from zarrfs.hierarchy.probe import holds_only_chunks
@@ -202,10 +202,10 @@ class NodeEditor:
         async with self.editing(layout, path):
             return await self._copies.make(layout, path)
 
-    async def resize(self, path: NodePath, shape: Shape, *, erase_outside: bool, of: LiveNode | None = None) -> None:
+    async def resize(self, path: NodePath, shape: Shape, *, erase_outside: EraseOutside, of: LiveNode | None = None) -> None:
         """Change the shape of the array at ``path``. Stored chunks entirely outside of it are erased, after the document is stored.
 
-        Unless ``erase_outside``, `ContentInvalid` is raised if there are such chunks, and nothing is changed. Elements outside of the new
+        If ``erase_outside`` is false for one of them, `ContentInvalid` is raised, and nothing is changed. Elements outside of the new
         shape in partly inside chunks stay stored, as with every other Zarr library: they reappear if the array grows again before the
         chunk is written. ``of``: as for `amend`.
         """
@@ -226,7 +226,7 @@ class NodeEditor:
                 with _presupposing(of):
                     await self._resize(layout, node, shape, erase_outside=erase_outside)
 
-    async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: bool) -> None:
+    async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: EraseOutside) -> None:
         path = node.path
         grid_shape = node.metadata.chunk_grid.resized(shape).grid_shape(shape)
         chunks = self._hierarchy.array_of(node).chunks
@@ -235,7 +235,7 @@ class NodeEditor:
             async for coords, _, _ in chunks.list():
                 if not in_grid(coords, grid_shape):
                     outside.append(coords)
-                    if not erase_outside:
+                    if not (erase_outside(coords) if callable(erase_outside) else erase_outside):
                         raise ContentInvalid(
                             f"{path}: chunk {coords} is stored outside of the new shape {shape} (see resize_erases)",
                             key=path,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 
 from zarrfs.arrays.concurrency import has_any
@@ -23,6 +23,7 @@ from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
+from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
 
@@ -30,6 +31,8 @@ from zarrfs.stores.base import Store
 _SEARCHED = 1000
 ERASED_AT_ONCE = 1000
 """Number of keys erased in one step."""
+EraseOutside = bool | Callable[[Coords], bool]
+"""Whether chunks outside a smaller shape may be erased: all, or those that the function names."""
 
 
 async def require_no_nodes(hierarchy: Hierarchy, store: Store, group: GroupNode) -> None:

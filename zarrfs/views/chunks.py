@@ -18,7 +18,7 @@ under ``zarrfs``, if the node has no attributes with these names. A write remove
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,7 @@ from zarrfs.views.shown_fill import (
     attributes_with_fill,
     may_be_unlisted,
     new_attributes,
+    removed_reads_as,
     says_what_is_missing,
     shown_attributes,
     shown_fill,
@@ -89,6 +90,14 @@ class ChunksFormat(ViewFormat):
     def lists_missing(self, node: ArrayNode) -> bool:
         # zarr.json gives the value that missing chunks read as.
         return not is_unequal(node) and not says_what_is_missing(node)
+
+    async def removed_reads_as(self, node: ArrayNode) -> bytes | None:
+        value = removed_reads_as(node) if self.lists_missing(node) else None
+        if value is None:
+            return None
+        # Without its document it is no array: rm -r removes the document first, as it is listed first.
+        rendered = (await self.documents_of(node))[ZARRAY]
+        return None if self.state.is_hidden(self.ident(node.path, ZARRAY), rendered) else value
 
     def render(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         if isinstance(node, ArrayNode) and is_unequal(node):
@@ -181,6 +190,11 @@ class ChunksDocument(NodeDocument):
                 return
         await self._context.editor.amend(self.path, edit, of=self.live)
 
+    def _is_removed(self, node: ArrayNode) -> Callable[[Coords], bool]:
+        """Return a function that tells removed chunks: zarr-python 3 removes those outside of a smaller shape before it writes it."""
+        view_format, keys = self._view_format, self._view_format.keys(node)
+        return lambda coords: self._state.is_removed(view_format.ident(self.path, keys.encode(coords)))
+
     async def _change_array(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         written = await threads.cpu(len(data), array_written, self.path, self.ident, data)
         editor = self._context.editor
@@ -189,7 +203,10 @@ class ChunksDocument(NodeDocument):
             check_only_shape_differs(self.ident, before, written, _FIXED)
             changed = attributes_with_fill(node, written.fill_value, self.ident)
             if before.shape != written.shape:
-                await editor.resize(self.path, written.shape, erase_outside=self._context.resize_erases, of=self.live)
+                erase_outside = self._context.resize_erases or self._is_removed(node)
+                await editor.resize(self.path, written.shape, erase_outside=erase_outside, of=self.live)
+                # Where the array grows again, chunks are missing.
+                self._state.forget_removed(self.path)
             if changed is not None:
                 await editor.amend(self.path, Edit(attributes=changed), of=self.live)
             return

@@ -8,6 +8,7 @@ array appears as follows:
     .zattrs _FillValue   is a plain number for integer and floating-point types (netCDF masks by it), and is left out if .zarray alone
                          represents it: NaN, infinities, and other types
     missing chunks       can be read, and are listed, if .zarray does not give their value
+    removed chunks       are stored with the value that .zarray gives them, if that is not the array's own fill value
 
 A ``_FillValue`` that the type cannot hold is shown unchanged, beside null. Dialects in whose software ``fill_value`` is both
 (`Dialect.fill_value_marks_missing`) are shown unchanged, except arrays with a fill value of zero in dialects without null: it is the
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -59,6 +61,18 @@ def shown_attributes(node: ArrayNode) -> dict[str, Any]:
 def says_what_is_missing(node: ArrayNode) -> bool:
     """Return True if readers of ``.zarray`` fill missing chunks with the array's own fill value."""
     return not _is_apart(node) or cf.are_equal(node.metadata.data_type, shown_fill(node), node.metadata.fill_bytes)
+
+
+def removed_reads_as(node: ArrayNode) -> bytes | None:
+    """Return the element that readers of ``.zarray`` find in a chunk without a file; None if it is the array's own fill value.
+
+    Programs (zarr-python 3, tensorstore, GDAL) remove a chunk instead of writing it if all its elements are that one, and take null for
+    zero.
+    """
+    if says_what_is_missing(node):
+        return None
+    value = replace(node.metadata, fill_value=shown_fill(node)).fill_bytes
+    return None if value == node.metadata.fill_bytes else value
 
 
 def may_be_unlisted(metadata: ArrayMetadata) -> bool:

@@ -36,6 +36,7 @@ from zarrfs.views.nodes.chunk_snapshots import IN_FILE_NBYTES, DecodedSnapshot, 
 from zarrfs.views.nodes.chunk_stage import ChunkStage
 from zarrfs.views.nodes.missing_chunks import missing_size
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
+from zarrfs.views.shown_fill import removed_reads_as
 
 # Chunks up to this size are read at open: at the first READ the value may have been replaced, and some programs (numpy.fromfile) take
 # an error of read(2) for data.
@@ -80,7 +81,23 @@ class ChunkFile(NodeContent):
         self.ident = self._view_format.ident(path, self._view_format.keys(self._open_array.array.node).encode(self._coords))
 
     async def erase(self) -> None:
-        await self._in_layout(lambda array: array.chunks.update({self._coords: None}))
+        async def store(array: Array) -> None:
+            value = await self._view_format.removed_reads_as(array.node)
+            if value is None:
+                await array.chunks.update({self._coords: None})
+            else:
+                await array.write_chunk(self._coords, as_bytes(await array.filled(self._coords, value)))
+
+        await self._in_layout(store)
+
+    async def is_removed(self) -> bool:
+        if not self._view_format.state.is_removed(self.ident):
+            return False
+        array = self._open_array.array
+        if await array.chunks.stat(self._coords) is None:
+            return True
+        value = removed_reads_as(array.node)
+        return value is not None and await array.holds_only(self._coords, value)
 
     async def sync(self) -> None:
         chunks = self._open_array.array.chunks
@@ -240,6 +257,7 @@ class DecodedChunk(ChunkFile):
             if not self._is_variable:
                 raise
             raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
+        self._view_format.state.wrote_chunk(self.ident)
 
     async def _publish_elements(self, data: Buffer, changed: Mask | None = None) -> None:
         """Run `publish`; with ``changed`` store only those elements, of all of the chunk in C order."""
@@ -257,6 +275,7 @@ class DecodedChunk(ChunkFile):
             await store_merged(array, self._coords, ElementMerge(array, self._coords, elements, lambda: inside, sparse=False))
 
         await self._in_layout(store)
+        self._view_format.state.wrote_chunk(self.ident)
 
     def _check_size(self, data: Buffer) -> None:
         if len(data) != self._nbytes:

@@ -174,6 +174,8 @@ class ArrayContents(FolderContents):
         if self._fills:
             if self._lists_missing and self._view_format.state.hides_missing(self._path, content.ident):
                 await self._require_stored(name, coords)
+                if await content.is_removed():
+                    raise no_such_entry(name)
             return file, None
         if self._open_array.array.plain is not None:
             # Its size is known only after a decoding.
@@ -195,8 +197,14 @@ class ArrayContents(FolderContents):
         async for name, nbytes in missing.files(self._keys):
             yield name, False, nbytes, None, self._writable
 
-    def left(self) -> AsyncIterator[Entry]:
-        return self._entries(None)
+    async def left(self) -> AsyncIterator[Entry]:
+        async for entry in self._entries(None):
+            if not (self._lists_missing and await self._is_removed(entry[0])):
+                yield entry
+
+    async def _is_removed(self, name: str) -> bool:
+        coords = self._keys.decode(self.inside + name, self._node.metadata.ndim)
+        return coords is not None and await self._view_format.chunk(self._open_array, coords).is_removed()
 
     async def _require_stored(self, name: str, coords: Coords) -> None:
         if await self._open_array.array.chunks.stat(coords) is None:

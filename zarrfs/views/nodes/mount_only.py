@@ -91,7 +91,7 @@ class MountOnly:
             below = self.ident(path, "")
             for document in [each for each in self._hidden_until_listed if each.startswith(below)]:
                 self.show(document)
-            self._removed = {each for each in self._removed if not each.startswith(below)}
+            self.forget_removed(path)
 
     def filled(self, path: NodePath) -> None:
         """Record that a program wrote the document of the node."""
@@ -132,6 +132,19 @@ class MountOnly:
         if len(self._removed) >= _REMOVED:
             self._removed.clear()
         self._removed.add(ident)
+
+    def wrote_chunk(self, ident: str) -> None:
+        """Record that a program wrote a chunk."""
+        self._removed.discard(ident)
+
+    def is_removed(self, ident: str) -> bool:
+        """Return True if a program removed a chunk, and has neither written it nor listed the folder since."""
+        return ident in self._removed
+
+    def forget_removed(self, path: NodePath) -> None:
+        """Forget that chunks of the array at ``path`` were removed: their names are found again."""
+        below = self.ident(path, "")
+        self._removed = {each for each in self._removed if not each.startswith(below)}
 
     def hides_missing(self, path: NodePath, ident: str) -> bool:
         """Return True if the chunk ``ident`` of the array at ``path``, missing but readable, must not be found."""

@@ -32,6 +32,10 @@ class NodeContent(WholeContent):
     verbatim = False
     path: NodePath
 
+    async def is_removed(self) -> bool:
+        """Return True if a program removed the file, and the store holds only what its removal left there."""
+        return False
+
 
 class DocumentContent(NodeContent):
     """A document of a node."""
@@ -110,6 +114,10 @@ class ViewFormat(DocumentsForm):
     def lists_missing(self, node: ArrayNode) -> bool:
         """Return True if missing chunks are listed, if there are few (`zarrfs.views.shown_fill`)."""
         return False
+
+    async def removed_reads_as(self, node: ArrayNode) -> bytes | None:
+        """Return the element to store throughout a chunk that is removed; None to erase it."""
+        return None
 
     async def documents_of(self, node: ArrayNode | GroupNode) -> Mapping[str, bytes]:
         """Return the result of `render`, computed in a thread if that takes long."""
