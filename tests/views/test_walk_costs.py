@@ -113,8 +113,9 @@ async def test_a_walk(view: str, store: Path) -> None:
         assert called.total() <= MOST_INSIDE * ARRAYS
         assert called["io"] == 0, "a thread was entered"
         trio.lowlevel.remove_instrument(tasks)
-        # Of several lookups at the same time. A generator that is not closed takes a task.
-        assert tasks.began < ARRAYS, tasks.began
+        # Of several lookups at the same time, in two portions, or three on a busy machine. A generator that is not closed takes a task
+        # for each array.
+        assert tasks.began <= 3 * 16, tasks.began
 
 
 @pytest.mark.parametrize("view", ["chunks", "zarr3"])
