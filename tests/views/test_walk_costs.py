@@ -29,7 +29,7 @@ PACKAGE = str(Path(zarrfs.__file__).parent) + "/"
 ARRAYS = 40
 # Calls for each array; before, 750 to 840 and 615 to 655 in a listing, 270 in a lookup, 730 to 860 in the listing of its folder.
 MOST_LISTED, MOST_LOOKED_UP, MOST_INSIDE = {2: 600, 3: 480}, 100, 560
-MOST_DESCRIBED = 1800
+MOST_DESCRIBED = 1000
 
 
 @pytest.fixture(params=[2, 3])
