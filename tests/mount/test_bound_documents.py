@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ import numpy as np
 import pytest
 
 from tests.support.mounting import Mounted, mounted
+from tests.support.random_layouts import V3_2019, V3_2022, Layout
 
 zarr = pytest.importorskip("zarr")
 pytestmark = pytest.mark.fuse
 
 DOCUMENTS = ["chunks/{}/.zattrs", "zarr3/{}/zarr.json"]
 EDITED = {"of": "edited"}
+drafts = pytest.mark.parametrize("layout", [V3_2019, V3_2022], ids=["2019", "2022"])
 
 
 def make_array(place: Path, dtype: str = "i4", **attributes: str) -> None:
@@ -335,3 +337,73 @@ def test_readers_of_the_renamed_array_and_of_the_next_one_see_their_own(store: P
             assert os.pread(chunk, 16, 0) == np.full(4, 7, "<i4").tobytes()
             assert os.fstat(old).st_ino == os.stat(mount.path / "npy/b.npy").st_ino
             assert os.fstat(old).st_ino != os.stat(mount.path / "npy/a.npy").st_ino
+
+
+# --- documents in raw/ that lie apart from the chunks -----------------------------------------------------------------------------
+
+
+@contextmanager
+def raw_document_open(layout: Layout, folder: Path) -> Iterator[tuple[Mounted, int]]:
+    """Mount a store with the arrays ``a`` and ``b``, and write other attributes to the document of ``a`` in raw/, not yet published."""
+    store = folder / "store"
+    layout.make_store(store)
+    for number, name in enumerate("ab", 1):
+        layout.create(store, name, np.arange(1, 101) * number, number, is_sharded=False)
+    with mounted(store) as mount:
+        fd = os.open(mount.path / "raw" / layout.document_of("a"), os.O_RDWR)
+        try:
+            os.pwrite(fd, os.pread(fd, 1 << 20, 0).replace(b'"life": 1', b'"life": 9'), 0)
+            yield mount, fd
+        finally:
+            with suppress(OSError):
+                os.close(fd)
+
+
+def life(mount: Mounted, name: str) -> int:
+    return int(json.loads((mount.path / "chunks" / name / ".zattrs").read_bytes())["life"])
+
+
+@pytest.mark.parametrize("new", ["c", "g/c", "b"])
+@drafts
+def test_a_raw_document_follows_an_array_renamed_through_another_view(layout: Layout, new: str, tmp_path: Path) -> None:
+    with raw_document_open(layout, tmp_path) as (mount, fd):
+        os.rename(mount.path / "npy/a.npy", mount.path / f"npy/{new}.npy")
+        os.fsync(fd)
+        assert life(mount, new) == 9
+        assert not (mount.path / "npy/a.npy").exists()
+        np.testing.assert_array_equal(np.load(mount.path / f"npy/{new}.npy"), np.arange(1, 101))
+
+
+@pytest.mark.parametrize("ending", ["removed", "saved over", "renamed over"])
+@drafts
+def test_a_raw_document_of_an_array_that_is_gone_is_not_stored(layout: Layout, ending: str, tmp_path: Path) -> None:
+    with raw_document_open(layout, tmp_path) as (mount, fd):
+        path = mount.path / "npy/a.npy"
+        match ending:
+            case "removed":
+                path.unlink()
+            case "saved over":
+                np.save(path, np.arange(7))
+            case "renamed over":
+                os.rename(mount.path / "npy/b.npy", path)
+        assert errno_of(lambda: os.fsync(fd)) == errno.ESTALE
+        assert errno_of(lambda: os.close(fd)) == errno.ESTALE
+        if ending == "removed":
+            assert not path.exists()
+        else:
+            np.testing.assert_array_equal(np.load(path), np.arange(7) if ending == "saved over" else np.arange(1, 101) * 2)
+
+
+@drafts
+def test_a_raw_document_is_written_more_than_once(layout: Layout, tmp_path: Path) -> None:
+    with raw_document_open(layout, tmp_path) as (mount, fd):
+        os.fsync(fd)
+        os.pwrite(fd, os.pread(fd, 1 << 20, 0).replace(b"<i8", b"<f8"), 0)
+        os.fsync(fd)
+        assert np.load(mount.path / "npy/a.npy").dtype == np.float64
+        os.pwrite(fd, os.pread(fd, 1 << 20, 0).replace(b"<f8", b">f8"), 0)
+        os.fsync(fd)
+        os.rename(mount.path / "npy/a.npy", mount.path / "npy/c.npy")
+        os.pwrite(fd, os.pread(fd, 1 << 20, 0).replace(b">f8", b"<i8"), 0)
+        os.fsync(fd)
+        np.testing.assert_array_equal(np.load(mount.path / "npy/c.npy"), np.arange(1, 101))

@@ -79,8 +79,8 @@ class Hierarchy:
         self.forgotten = Forgotten()
         self._underway: dict[NodePath, Flight] = {}
         self.stored = StoredDocuments(store)
-        self._roots = Roots(dialects or all_dialects(), self.stored, ttl=ttl, on_others=self._others_below)
-        self._reading = NodeReader(store, self.stored, self._roots, counters, self._known.weigh)
+        self.roots = Roots(dialects or all_dialects(), self.stored, ttl=ttl, on_others=self._others_below)
+        self._reading = NodeReader(store, self.stored, self.roots, counters, self._known.weigh)
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
         self.live = LiveNodes(store, self.reread)
@@ -130,14 +130,14 @@ class Hierarchy:
         # The lookup finds the hierarchy that owns the folder.
         await self._lookup(path.parent)
         await self._lookup(path)
-        return await self._roots.layouts_at(path)
+        return await self.roots.layouts_at(path)
 
     async def others_at(self, path: NodePath) -> list[str]:
         """Return the dialects of what else lies at ``path``: documents of other nodes, or the root of another hierarchy."""
         known = await self._lookup(path)
         node, own = known.node, [] if isinstance(known.node, UnsupportedNode) else [known.document[0]]
-        others = [each for each in await self._roots.layouts_at(path) if node is None or each.dialect.name != node.dialect]
-        found = await self.stored.describing(path, others) + await self._roots.hidden_at(path, own)
+        others = [each for each in await self.roots.layouts_at(path) if node is None or each.dialect.name != node.dialect]
+        found = await self.stored.describing(path, others) + await self.roots.hidden_at(path, own)
         return [name for name in dict.fromkeys(found) if node is None or name != node.dialect]
 
     def folder_of(self, path: NodePath) -> Prefix:
@@ -145,17 +145,17 @@ class Hierarchy:
         node = known.node if (known := self._known.get(path)) is not None else None
         if isinstance(node, ArrayNode):
             return node.chunk_prefix
-        layout = self._roots.layout_of(node) if node is not None else None
+        layout = self.roots.layout_of(node) if node is not None else None
         return layout.listing_prefix(path) if layout is not None else path.prefix
 
     def shard_prefixes(self, path: NodePath) -> set[Prefix]:
         """Return the chunk prefixes of an array at ``path`` in each known layout with shards."""
-        layouts = (layout for layout in self._roots.known if layout.dialect.new_index_codecs is not None)
+        layouts = (layout for layout in self.roots.known if layout.dialect.new_index_codecs is not None)
         return {layout.chunk_prefix(path) for layout in layouts if layout.holds(path)}
 
     def new_layout(self, dialect: str) -> Layout | None:
         """Return a layout of a dialect with its root at that of a store without one; None for an unknown name."""
-        return self._roots.new(dialect)
+        return self.roots.new(dialect)
 
     async def is_described(self, path: NodePath, layout: Layout) -> bool:
         """Return True if the store holds documents of the layout for a node at ``path``, valid or bad."""
@@ -232,28 +232,28 @@ class Hierarchy:
         while above:
             self._expire_implied(above)
             above = Prefix(above[: above.rstrip("/").rfind("/") + 1])
-        return NodeChanges(tuple(NodeChange(path) for path in self._roots.groups_at(prefix)))
+        return NodeChanges(tuple(NodeChange(path) for path in self.roots.groups_at(prefix)))
 
     def forget_all(self) -> None:
         """Invalidate all that was learnt of the store."""
         self._epoch += 1
-        self._roots.expire()
+        self.roots.expire()
         self._expire_below(ROOT)
         self._readers.discard_all()
 
     # --- change -------------------------------------------------------------------------------------------------------------
 
     def _key_changed(self, key: Key) -> NodeChanges:
-        self._roots.expire_for(key)
+        self.roots.expire_for(key)
         nodes: list[NodeChange] = []
         chunks: list[tuple[NodePath, ChunkBox | Sequence[Coords]]] = []
-        if (owner := self._roots.owner_of(key)) is not None:
+        if (owner := self.roots.owner_of(key)) is not None:
             nodes.append(NodeChange(owner))
-        for layout in list(self._roots.over(key)):
+        for layout in list(self.roots.over(key)):
             path = layout.node_of_document(key)
             if path is not None:
                 self._expire(path)
-                if self._roots.forget(path):
+                if self.roots.forget(path):
                     self._expire_below(path)
                 nodes.append(NodeChange(path))
         # The key of a chunk may be its array's prefix without the slash.
@@ -289,8 +289,8 @@ class Hierarchy:
             open_array.discard(each)
 
     def _prefix_changed(self, prefix: Prefix) -> NodeChanges:
-        self._roots.expire()
-        tops = self._roots.tops_at(prefix)
+        self.roots.expire()
+        tops = self.roots.tops_at(prefix)
         # Knowledge of the folder and of those above may depend on entries added or removed in it.
         above = dict.fromkeys(each for top in tops for each in top.ancestors() if each in self._known)
         apart = list(itertools.islice(self._known.index.with_chunks_at(prefix), _FEW_ARRAYS + 1))
@@ -302,7 +302,7 @@ class Hierarchy:
         for top in tops:
             self._expire_below(top)
             self._discard_below(top)
-        self._roots.forget_below(prefix)
+        self.roots.forget_below(prefix)
         return NodeChanges(tuple(map(NodeChange, dict.fromkeys((*above, *apart)))), tops=tuple(tops), known=self._known.index.known)
 
     def _discard_below(self, path: NodePath) -> None:
@@ -325,7 +325,7 @@ class Hierarchy:
             known.expires = float("-inf")
         if path == ROOT:
             # The root's documents may contain a consolidated copy of all others.
-            self._roots.expire()
+            self.roots.expire()
 
     def _expire_below(self, path: NodePath) -> None:
         """Invalidate the nodes at ``path`` and below it, in constant time."""
@@ -338,7 +338,7 @@ class Hierarchy:
 
     def _expire_implied(self, prefix: Prefix) -> None:
         """Invalidate implicit groups at ``prefix``: a key more or less below may create or end a folder without documents."""
-        for path in self._roots.groups_at(prefix):
+        for path in self.roots.groups_at(prefix):
             known = self._known.get(path)
             if known is not None and (known.node is None or (isinstance(known.node, GroupNode) and not known.node.explicit)):
                 known.expires = self.forgotten.one()
@@ -349,15 +349,15 @@ class Hierarchy:
         if self._hidden and not {each.path for each in self._hidden}.isdisjoint((path, *path.ancestors())):
             return KnownNode(None, b"", float("-inf"))
         while True:
-            if self._roots.in_doubt:
-                await self._roots.layouts()
+            if self.roots.in_doubt:
+                await self.roots.layouts()
             known = self._known.get(path)
             # `_counts`, inlined: this runs several times for each lookup in the mount.
             if (
                 known is not None
                 and known.expires > trio.current_time()
                 and self.forgotten.counts(path, known.learnt)
-                and (known.source.copies_read == self._roots.copies_read or self._reading.is_copied_so(path, known))
+                and (known.source.copies_read == self.roots.copies_read or self._reading.is_copied_so(path, known))
             ):
                 return known
             underway = self._underway.get(path)
@@ -373,7 +373,7 @@ class Hierarchy:
 
     def _counts(self, path: NodePath, known: KnownNode) -> bool:
         counts = known.expires > trio.current_time() and self.forgotten.counts(path, known.learnt)
-        return counts and not self._roots.in_doubt and self._reading.is_copied_so(path, known)
+        return counts and not self.roots.in_doubt and self._reading.is_copied_so(path, known)
 
     async def _learn(self, path: NodePath) -> KnownNode:
         for _ in range(_LOOKS):
@@ -414,7 +414,7 @@ class Hierarchy:
 
     async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, DocumentVersion, Source]:
         """Return a `Found`, with None as node if there is none."""
-        layouts = await self._roots.layouts_at(path)
+        layouts = await self.roots.layouts_at(path)
         source = self._reading.source(path)
         found, probe = await self._reading.read(path, layouts, self._expected(path), self._known.get(path))
         if found is not None:
@@ -424,7 +424,7 @@ class Hierarchy:
         group, spelled = None, b""
         # A hierarchy with an entry point has a root group, even without a document.
         expected = self._expected(path)
-        owner = self._roots.open_layout_at(path) or await probe.implied_by()
+        owner = self.roots.open_layout_at(path) or await probe.implied_by()
         if path == ROOT or path in self.empty_groups or owner is not None:
             owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
             attributes = self.empty_groups.attributes(path)
@@ -434,17 +434,17 @@ class Hierarchy:
 
     async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, Document | None]) -> bool:
         """Return True if ``path``, where nothing was found, is in a hierarchy found by this, which only its root shows."""
-        found = len(self._roots.known)
+        found = len(self.roots.known)
         for above in path.ancestors():
             if isinstance((await self._lookup(above)).node, ArrayNode):
                 break
-        if await self._roots.look_at(path, read):
+        if await self.roots.look_at(path, read):
             # Nodes found in its folders before are of another layout.
             self._expire_below(path)
             return True
-        return len(self._roots.known) > found
+        return len(self.roots.known) > found
 
     def _expected(self, path: NodePath) -> str | None:
         """Return the dialect that a node at ``path`` probably has."""
         parent = known.node if path != ROOT and (known := self._known.get(path.parent)) is not None else None
-        return parent.dialect if parent is not None else self._roots.dialect_at(path)
+        return parent.dialect if parent is not None else self.roots.dialect_at(path)

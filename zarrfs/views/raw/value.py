@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import trio
 
 from zarrfs.buffers import Buffer
-from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry
-from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, ZarrfsError
+from zarrfs.hierarchy.described_apart import described_apart
+from zarrfs.hierarchy.live_array import LiveArray
+from zarrfs.keys import WHOLE, ByteRange, Key, NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Held, Store
@@ -45,6 +48,8 @@ class RawValue(WholeContent):
         self._size: int | None = None
         self._was_given = False
         self._folder: Anchor | None = None
+        self._described: tuple[LiveArray, NodePath] | None = None
+        """The array whose document it is, apart from its chunks, and the path at that time."""
         self.ident = called or ident(key)
 
     async def snapshot(self) -> RawSnapshot | None:
@@ -76,7 +81,18 @@ class RawValue(WholeContent):
 
     @property
     def is_outdated(self) -> bool:
+        if self._described is not None and self._described[0].why_gone is not None:
+            return True
         return self._folder is not None and not self._folder.is_at(self.key.parent)
+
+    def follow(self) -> None:
+        if self._described is None:
+            return
+        live, path = self._described
+        if live.path != path and live.document is not None:
+            self._described = live, live.path
+            self.key, self.ident = live.document, ident(live.document)
+            self._folder = self._store.anchor(self.key.parent)
 
     def renewed(self) -> RawValue:
         return RawValue(self._context, self.key) if self.is_outdated else self
@@ -85,6 +101,12 @@ class RawValue(WholeContent):
         # The value now belongs to its present folder, wherever another program moves that.
         if self._folder is None:
             self._folder = self._store.anchor(self.key.parent)
+        if self._described is None:
+            await self._describe()
+
+    async def _describe(self) -> None:
+        live = await described_apart(self._context.hierarchy, self.key)
+        self._described = (live, live.path) if live is not None else None
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         await self.open_to_write()
@@ -129,9 +151,14 @@ class RawValue(WholeContent):
         await self._context.flush_queued(self.key)
         async with self._context.hierarchy.live.changing_document(self.key):
             if self.is_outdated:
-                raise StaleEntry(f"the folder of {self.key!r} was moved or erased by another program", key=self.key)
+                raise StaleEntry(f"the folder of {self.key!r}, or the array that it describes, was moved or erased", key=self.key)
             with presupposing(self.key.parent if self._folder is not None else None, self._folder):
                 await self._store.set(self.key, data)
+        if self._described is not None:
+            # It may describe another array now, to which the next change belongs.
+            self._described = None
+            with suppress(ZarrfsError):
+                await self._describe()
 
     async def create(self, data: Buffer) -> None:
         """Store a new value, atomically if the store supports that. Raises `EntryExists`."""
