@@ -10,38 +10,13 @@ import pytest
 from trio.testing import trio_test
 
 from tests.support.attackers import EVE, act, home, needs_root, snapshot
-from zarrfs.buffers import Buffer
+from tests.support.lost import Lost
 from zarrfs.daemon.rescue import Rescue
 from zarrfs.errors import NameInvalid
-from zarrfs.vfs.content import Snapshot, WholeContent
-from zarrfs.vfs.node import Attributes
 
 pytestmark = needs_root
 
 WHY = NameInvalid("lost")
-
-
-class Lost(Snapshot, WholeContent):
-    """A file that is lost, whose content and path somebody else chose."""
-
-    def __init__(self, ident: str) -> None:
-        self.ident = ident
-        self.attributes = Attributes(is_directory=False, size=5)
-
-    async def snapshot(self) -> Snapshot:
-        return self
-
-    async def read(self, offset: int, size: int) -> Buffer:
-        return b"hers\n"
-
-    async def load(self) -> Buffer:
-        raise NotImplementedError
-
-    async def publish(self, data: Buffer) -> None:
-        raise NotImplementedError
-
-    async def erase(self) -> None:
-        raise NotImplementedError
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -93,12 +94,18 @@ class Rescue:
         return folder.name
 
     def _folder(self, of: object) -> _Folder:
-        """Return the folder for losses of one object, created at the first."""
-        if of not in self._folders:
-            if self._rescued is None:
-                self._rescued = _Rescued(self._directory)
-            self._folders[of] = self._rescued.new(f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}")
-        return self._folders[of]
+        """Return the folder for losses of one object, created at the first, and again if it was removed since."""
+        folder = self._folders.get(of)
+        if folder is None or not os.path.isdir(folder.path):
+            folder = self._folders[of] = self._new(f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}")
+        return folder
+
+    def _new(self, name: str) -> _Folder:
+        if self._rescued is not None:
+            with suppress(FileNotFoundError):  # It was removed.
+                return self._rescued.new(name)
+        self._rescued = _Rescued(self._directory)
+        return self._rescued.new(name)
 
     def _add_line(self, folder: _Folder, key: str, why: Exception, more: Mapping[str, object]) -> None:
         line = {"time": time.time(), "store": self._store, "key": key, "why": f"{type(why).__name__}: {why}", **more}
@@ -109,10 +116,18 @@ class Rescue:
 
 
 class _Folder(NamedTuple):
-    """A folder of losses: its ``name`` for people, and a ``path`` that leads to it whatever happens to that name."""
+    """A folder of losses: its ``name`` for people, and a ``path`` that leads to it wherever its folder is moved."""
 
-    name: str
-    path: str
+    rescued: _Rescued
+    last: str
+
+    @property
+    def name(self) -> str:
+        return os.path.join(os.readlink(self.rescued.path), self.last)
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.rescued.path, self.last)
 
 
 class _Rescued:
@@ -123,18 +138,18 @@ class _Rescued:
 
     def __init__(self, directory: str) -> None:
         self._fd = -1
-        self._name = os.path.join(directory, FOLDER)
+        name = os.path.join(directory, FOLDER)
         try:
-            self._fd = _opened(self._name)
+            self._fd = _opened(name)
         except OSError:
             # A folder in which others could read or put links, a link, or a file.
-            self._name = tempfile.mkdtemp(prefix=f"{FOLDER}-", dir=directory)
-            self._fd = _opened(self._name)
+            self._fd = _opened(tempfile.mkdtemp(prefix=f"{FOLDER}-", dir=directory))
+        self.path = f"/proc/self/fd/{self._fd}"
 
     def new(self, name: str) -> _Folder:
-        """Return a new folder in it."""
+        """Return a new folder in it. Raises `FileNotFoundError` if it was removed."""
         os.mkdir(name, 0o700, dir_fd=self._fd)
-        return _Folder(os.path.join(self._name, name), f"/proc/self/fd/{self._fd}/{name}")
+        return _Folder(self, name)
 
     def __del__(self) -> None:
         if self._fd >= 0:

@@ -1,0 +1,38 @@
+"""Data that is lost after the folder of what was rescued before was removed or moved."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.lost import Lost
+from zarrfs.daemon.rescue import Rescue
+from zarrfs.errors import NameInvalid
+
+WHY = NameInvalid("lost")
+
+
+def _move(rescued: Path) -> None:
+    os.rename(rescued, rescued.parent / "kept")
+
+
+def _remove_one(rescued: Path) -> None:
+    for each in rescued.iterdir():
+        shutil.rmtree(each)
+
+
+@pytest.mark.parametrize("happens", [shutil.rmtree, _remove_one, _move], ids=["removed", "one removed", "moved"])
+@trio_test
+async def test_it_is_saved_in_the_folder_that_is_reported(happens: Callable[[Path], None], tmp_path: Path) -> None:
+    rescue, first = Rescue(str(tmp_path), "store"), Lost("raw/first")
+    await rescue.value(first, WHY)
+    happens(tmp_path / "rescued")
+    for each in (first, Lost("raw/other")):
+        folder = Path(await rescue.value(each, WHY))
+        assert (folder / "files" / each.ident).read_bytes() == b"hers\n"
+        assert each.ident in (folder / "lost.jsonl").read_text()
