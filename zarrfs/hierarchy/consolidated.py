@@ -61,7 +61,9 @@ class ConsolidatedCopies:
         layouts = await self._hierarchy.layouts(path)
         layout = next((each for each in layouts if node is not None and each.dialect.name == node.dialect), None)
         if layout is None:
-            await self.take_out(path)
+            # A node that exists is absent here while an array is in creation at its path (`Hierarchy.hide`), which is then refused.
+            if not any([await self._hierarchy.is_described(path, each) for each in layouts]):
+                await self.take_out(path)
             return
         # A node without documents of its own would be removed from the copy.
         await self.write_out(layout, path)

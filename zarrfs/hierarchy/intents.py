@@ -49,9 +49,10 @@ _LOCKED_SECONDS = 1.0
 class Intent:
     """One operation in several steps. ``new``, ``old``, ``gone``: prefixes of its parts."""
 
-    def __init__(self, store: Store, name: str | None = None, on_unfinished: Callable[[Intent], None] | None = None) -> None:
+    def __init__(self, store: Store, name: str | None = None, of: Intents | None = None) -> None:
         self._store = store
-        self._on_unfinished = on_unfinished
+        self._on_unfinished = of.on_unfinished if of is not None else None
+        self._on_resolved = of.on_resolved if of is not None else _follow_nothing
         self._lock: AbstractAsyncContextManager[None] | None = None
         self._noted: Record | None = None
         self._may_be_stored = False
@@ -154,8 +155,11 @@ class Intent:
             return await self._end_later()
         try:
             with self.collecting(), trio.CancelScope(shield=True):
+                record = self._noted
                 if not self.is_done:
                     await self.resolve()
+                    if record is not None and record.is_of_arrays and not await self._on_resolved(self, record):
+                        return await self.let_go()
                 self.is_done = True
                 # From here on all remaining content is to be deleted.
                 await self.forget()
@@ -241,12 +245,16 @@ class Intents:
         self.store = store
         self.on_unfinished: Callable[[Intent], None] | None = None
         """Called with each intent that `Intent.end` could not end."""
+        self.on_resolved: Callable[[Intent, Record], Awaitable[bool]] = _follow_nothing
+        """Called, outside of edits, for each that failed in between and that `Intent.end` has completed or undone.
+
+        Returns False if the next mount has to end it."""
         self.finish: Callable[[tuple[NodePath, ...]], Awaitable[None]] = _nothing
         """Called before each edit, of the nodes at these paths, to end these."""
 
     def new(self) -> Intent:
         """Return an intent of which nothing is stored yet."""
-        return Intent(self.store, on_unfinished=self.on_unfinished)
+        return Intent(self.store, of=self)
 
     @asynccontextmanager
     async def around(self, record: Record) -> AsyncIterator[Intent]:
@@ -286,6 +294,10 @@ class Intents:
 
 async def _nothing(paths: tuple[NodePath, ...]) -> None:
     pass
+
+
+async def _follow_nothing(intent: Intent, record: Record) -> bool:
+    return True
 
 
 async def resolve(store: Store, intent: Intent, record: Record) -> bool:

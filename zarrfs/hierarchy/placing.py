@@ -69,7 +69,7 @@ class Placing:
             except StoreUnsupported as error:
                 log.info("%s: copied into place: %s", node.path, error)
                 await self._copy(node, prefix, before, written, None)
-        self.is_placed = True
+        self.is_placed = self._intent.is_done = True
 
     def document(self, layout: Layout, node: ArrayNode) -> tuple[Key, Generation | None]:
         """Return the document stored last, at its final key, and its generation."""

@@ -70,6 +70,11 @@ class Record:
         return self.operation == "amend" and not self.before and not self.after
 
     @property
+    def is_of_arrays(self) -> bool:
+        """True if its end puts an array, or other nodes, in their places or back."""
+        return self.operation in ("replace", "rename")
+
+    @property
     def moved(self) -> tuple[Target, ...]:
         """Return the keys and prefixes that lie apart in between."""
         return (*self.replaced, *(old for old, _ in self.moves))

@@ -59,7 +59,7 @@ async def recover(
                         is_done = await hierarchy.node(record.path) is None
                     log.warning("%s: interrupted operation (%s) %s", record.path, record.name, "completed" if is_done else "undone")
                     recovered.append(Recovered(record.name, record.path, is_done))
-                    if not await _is_renewed(copies, intent, record, failed):
+                    if not await is_renewed(copies, intent, record, failed):
                         continue
             except ZarrfsError as error:
                 message = f"{intent.prefix}: interrupted operation neither completed nor undone: {error}"
@@ -74,7 +74,9 @@ async def recover(
     return recovered
 
 
-async def _is_renewed(copies: ConsolidatedCopies, intent: Intent, record: Record, failed: Callable[[ZarrfsError], None]) -> bool:
+async def is_renewed(
+    copies: ConsolidatedCopies, intent: Intent, record: Record, failed: Callable[[ZarrfsError], None] = _ignore
+) -> bool:
     """Renew the copies; return False if they are left for the next mount, which then repeats nothing else over later changes."""
     try:
         await renew_copies(copies, record)

@@ -130,6 +130,7 @@ class Renaming:
                 await store.rename_prefix(new, intent.old)
                 self._require_moved(path, new_path, await store.rename_prefix(old, new), is_of_mount)
                 await store.rename_prefix(intent.old, intent.gone)
+                intent.is_done = True
             except BaseException as error:
                 if isinstance(error, StoreTimeout):
                     intent.unknown()

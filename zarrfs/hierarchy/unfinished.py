@@ -18,7 +18,7 @@ from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.records import Record
-from zarrfs.hierarchy.recovery import renew_copies
+from zarrfs.hierarchy.recovery import is_renewed, renew_copies
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
@@ -42,6 +42,7 @@ class UnfinishedOperations:
         """The unfinished intents; the event is set when the outcome is known."""
         self._finishing = False
         intents.on_unfinished = self._add
+        intents.on_resolved = self._resolved
         intents.finish = self._finish
 
     async def end(self) -> None:
@@ -109,13 +110,30 @@ class UnfinishedOperations:
 
     async def _end(self, intent: Intent) -> None:
         try:
+            record = intent.noted
             if intent.is_unknown:
                 await self._determine(intent)
-            await intent.end()
+            elif record is not None and record.is_of_arrays and not intent.is_done:
+                await intent.resolve()
+                intent.is_done = True
+                if not await self._is_renewed(intent, record):
+                    await intent.let_go()
+            if intent.is_held:
+                await intent.end()
         except ZarrfsError as error:
             log.warning("%s: not ended yet: %s", intent.prefix, error)
         if not intent.is_held and (known := self._intents.pop(intent, None)) is not None:
             known.set()
+
+    async def _resolved(self, intent: Intent, record: Record) -> bool:
+        """Renew the consolidated copies after an operation that failed in between; return False if they are left for the next mount."""
+        layout = await self._editor.layout_for(record.path)
+        async with self._editor.editing(layout, record.path):
+            return await self._is_renewed(intent, record)
+
+    async def _is_renewed(self, intent: Intent, record: Record) -> bool:
+        self._hierarchy.forget_all()
+        return await is_renewed(self._copies, intent, record)
 
     async def _determine(self, intent: Intent) -> None:
         record = intent.noted
