@@ -73,26 +73,26 @@ class Geometry:
         columns = np.arange(coords[1] * self.chunk_width, (coords[1] + 1) * self.chunk_width)
         return [int(row) * self.width + int(column) if column < self.width else PADDING for row in rows for column in columns]
 
-    def encoded(self, chunk: Elements, like: bytes) -> bytes:
+    def encoded(self, chunk: Elements, indices: list[int], like: bytes) -> bytes:
         """Return the stored bytes of a chunk in C order, with the codecs and the order of the stored bytes ``like``."""
-        data = chunk.reshape(self.chunk_shape).astype("<i8").tobytes(order=self._order(self._decompressed(like)))
+        data = chunk.reshape(self.chunk_shape).astype("<i8").tobytes(order=self._order(self._decompressed(like), indices))
         return gzip.compress(data, 1) if self._decompressed(like) != like else data
 
-    def decoded(self, data: bytes) -> bytes:
+    def decoded(self, data: bytes, indices: list[int]) -> bytes:
         """Return the elements of a chunk in C order, whose stored bytes are compressed or not, in either order."""
         data = self._decompressed(data)
         if len(data) != 8 * self.chunk_size or not self.width:
             return data
-        return np.frombuffer(data, "<i8").reshape(self.chunk_shape, order=self._order(data)).tobytes()
+        return np.frombuffer(data, "<i8").reshape(self.chunk_shape, order=self._order(data, indices)).tobytes()
 
     def _decompressed(self, data: bytes) -> bytes:
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" and len(data) != 8 * self.chunk_size else data
 
-    def _order(self, data: bytes) -> Literal["C", "F"]:
-        """Return the order of elements. In C order they have ascending indices."""
+    def _order(self, data: bytes, indices: list[int]) -> Literal["C", "F"]:
+        """Return the order of elements: that in which they are where they belong, if they are at all."""
         elements = np.frombuffer(data, "<i8")
-        places = elements[elements > 0] >> 20 & 0xFFFFF
-        return "C" if (np.diff(places) > 0).all() else "F"
+        is_c = ((elements <= 0) | (elements >> 20 & 0xFFFFF == indices)).all()
+        return "C" if is_c else "F"
 
 
 LINE, PLANE = Geometry(), Geometry(width=5, chunk_width=3, is_plain=False)
@@ -116,8 +116,6 @@ class Layout:
     def make_store(self, store: Path) -> None:
         """Create a store with a group ``g``."""
         zarr.create_group(str(store), zarr_format=self.version).create_group("g")  # type: ignore[arg-type]
-        if self.is_consolidated:
-            zarr.consolidate_metadata(str(store))
 
     def document_of(self, name: str) -> str:
         """Return the key of the document with the shape."""
@@ -172,6 +170,27 @@ class Layout:
                 if b'"shape"' in document.read_bytes():
                     elements = zarr.open_array(str(document.parent), mode="r", zarr_format=self.version)[...]  # type: ignore[arg-type]
                     yield str(document.parent), np.asarray(elements).reshape(-1)
+
+    def consolidate(self, store: Path) -> None:
+        """Create the consolidated copy, if there is to be one."""
+        if self.is_consolidated:
+            zarr.consolidate_metadata(str(store), zarr_format=self.version)  # type: ignore[arg-type]
+
+    def check_copy(self, store: Path) -> None:
+        """Check that the consolidated copy, if there is one, agrees with the documents of arrays."""
+        if not self.is_consolidated:
+            return
+        if self.version == 3:
+            documents = json.loads((store / "zarr.json").read_bytes())["consolidated_metadata"]["metadata"]
+            copy = {f"{path}/zarr.json": document for path, document in documents.items()}
+        else:
+            copy = json.loads((store / ".zmetadata").read_bytes())["metadata"]
+        for name in dict.fromkeys((self.document, ".zattrs")):
+            stored = {str(path.relative_to(store)): json.loads(path.read_bytes()) for path in store.glob(f"**/{name}")}
+            arrays = {key: document for key, document in stored.items() if document.get("node_type") != "group"}
+            copied = {key: each for key, each in copy.items() if key.endswith(name) and each.get("node_type") != "group"}
+            differ = {key for key in copied.keys() | arrays.keys() if copied.get(key, {}) != arrays.get(key, {})}
+            assert not differ, "\n".join(f"{key}: {copied.get(key)} for {stored.get(key)}" for key in differ)
 
 
 class ByFiles(Layout):
@@ -310,6 +329,7 @@ class Draft(ByFiles):
 V3 = Layout()
 V2 = Layout("v2", ".zarray")
 V2_CONSOLIDATED = Layout("v2", ".zarray", is_consolidated=True)
+V3_CONSOLIDATED = Layout(is_consolidated=True)
 V3_PLANES = Layout(geometry=PLANE, options=("--new-codecs", "gzip:level=1"))
 V2_PLANES = Layout("v2", ".zarray", geometry=PLANE, options=("--new-codecs", "gzip:level=1", "--new-separator", "/"))
 V1_FILES = V1("v1", "meta")

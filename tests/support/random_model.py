@@ -268,6 +268,7 @@ class Model:
     def check_store(self) -> int:
         """Check all arrays in the store, and those removed from it, with another program; return the number of elements."""
         count, asked = 0, self.now()
+        self.layout.check_copy(self.store)
         self._taken_along, self.ended = 0, asked
         # An array outside of the store keeps the state in which it was removed.
         for store, since in [(self.store, asked), *((each, 0) for each in self.aside.glob("[!g]*"))]:

@@ -35,6 +35,8 @@ class Operations(Model):
         """Held by an editor that changes a document in place: of two at once, one may leave the end of the other's text."""
         self._undisturbed: list[list[str]] = [[] for _ in range(mounts)]
         """By mount, paths of arrays that `_rename_open` alone uses, each by one thread at a time."""
+        self.is_calm = random.Random(seed).random() < 0.5
+        """True if arrays are seldom replaced, renamed and removed, so that many operations meet in one."""
 
     @property
     def mount(self) -> Path:
@@ -45,12 +47,14 @@ class Operations(Model):
     def _number(self) -> int:
         return int(self._of_thread.number)
 
-    def add_undisturbed(self, count: int) -> None:
-        """Create arrays that `_rename_open` alone uses, every second one sharded, before the store is mounted."""
+    def add_arrays(self, count: int) -> None:
+        """Create arrays that `_rename_open` alone uses, and others, every second one sharded, before the store is mounted."""
         for number in range(count):
             name = f"undisturbed{number}"
             self._create(self.store, name, self.new_life(is_marked=True), is_sharded=number % 2 == 1)
             self._undisturbed[number // 2 % len(self._undisturbed)].append(name)
+        for number, name in enumerate(NAMES):
+            self._create(self.store, name, self.new_life(is_marked=True), is_sharded=number % 2 == 1)
 
     def run(self, mounts: list[Path], seconds: float, threads: int) -> None:
         """Run random operations on ``mounts`` for that long; raise `Illegal` with all findings."""
@@ -65,24 +69,22 @@ class Operations(Model):
 
     def _work(self, number: int, until: float) -> None:
         chance = random.Random(f"{self.seed}-{number}")
-        actions: list[Callable[[random.Random, str], None]] = [
+        often: list[Callable[[random.Random, str], None]] = [
             *[self._write_npy] * 4,
             *[self._write_chunk] * 6,
             *[self._write_encoded] * 2,
             *[self._map_npy] * 2,
             *[self._read_npy] * 3,
             *[self._read_chunk] * 3,
-            self._save,
-            self._save,
-            self._rename,
             *[self._rename_open] * 2,
-            self._remove,
-            self._remove_behind,
-            self._resize,
-            self._resize_behind,
-            # What another program puts in the place of an array is told from it by its folder, where one folder holds it.
-            *([self._rename_behind, *[self._make_behind] * 2] if self.layout.is_one_folder else [self._make_apart] * 2),
         ]
+        # What another program puts in the place of an array is told from it by its folder, where one folder holds it.
+        replacing = [self._rename_behind, *[self._make_behind] * 2] if self.layout.is_one_folder else [self._make_apart] * 2
+        seldom = [*[self._save] * 2, self._rename, self._remove, self._remove_behind, self._resize, self._resize_behind, *replacing]
+        if self.layout.is_consolidated:
+            # The copy agrees with the documents in the end, if no other program has changed them.
+            seldom = [*[self._save] * 2, self._rename, self._remove, *[self._resize] * 2]
+        actions = often * (10 if self.is_calm else 1) + seldom
         while time.monotonic() < until and not self.illegal:
             action, name = chance.choice(actions), chance.choice(NAMES)
             self._of_thread.number = chance.randrange(len(self._mounts))
@@ -161,8 +163,8 @@ class Operations(Model):
 
     def _resize(self, chance: random.Random, name: str) -> None:
         """Change the shape as an editor changes a document, in place."""
-        stored = f"raw/{self.layout.document_of(name)}"
-        document = chance.choice((f"chunks/{name}/.zarray", f"zarr3/{name}/zarr.json", stored))
+        stored = [] if self.layout.is_consolidated else [f"raw/{self.layout.document_of(name)}"]
+        document = chance.choice((f"chunks/{name}/.zarray", f"zarr3/{name}/zarr.json", *stored))
         self._note(document)
         with self._editor, opened(self.mount / document, os.O_RDWR) as fd:
 
@@ -230,11 +232,11 @@ class Operations(Model):
         if is_encoded:
             if not data:
                 raise OSError(errno.ESTALE, f"{what} is being written")
-            data = self.geometry.decoded(data)
+            data = self.geometry.decoded(data, indices)
         if len(data) != 8 * len(indices):
             raise Illegal(f"{what}: {len(data)} bytes, {data[:40]!r}")
         elements = np.frombuffer(data, "<i8")
-        if max(indices[:1]) >= SHORTEST * self.geometry.row and not lives(elements):
+        if indices[0] >= SHORTEST * self.geometry.row and not lives(elements):
             raise FileNotFoundError(errno.ENOENT, "a missing chunk, of an array that grew")
         life, numbers = self.life_of(elements, indices, what, asked)
         return life, elements, {index: number for index, number in numbers.items() if self.inside(life, index)}
@@ -267,15 +269,15 @@ class Operations(Model):
             with self.writing(life, [chance.choice(list(numbers))], numbers) as values:
                 written = dict(zip(sorted(numbers), values.tolist(), strict=True))
                 changed = np.array([written.get(index, old) for index, old in zip(indices, elements.tolist(), strict=True)], "<i8")
-                self._write_whole(fd, changed, data)
+                self._write_whole(fd, changed, indices, data)
 
-    def _write_whole(self, fd: int, elements: Elements, old: bytes) -> None:
-        if len(old) == elements.nbytes and self.geometry.decoded(old) == old:
+    def _write_whole(self, fd: int, elements: Elements, indices: list[int], old: bytes) -> None:
+        if len(old) == elements.nbytes and self.geometry.decoded(old, indices) == old:
             os.pwrite(fd, elements.tobytes(), 0)
         else:
             # Its codecs are those of `Geometry.encoded`, or those of an array saved in another order.
             os.ftruncate(fd, 0)
-            os.pwrite(fd, self.geometry.encoded(elements, like=old), 0)
+            os.pwrite(fd, self.geometry.encoded(elements, indices, like=old), 0)
         flush(fd)
 
     def _save(self, chance: random.Random, name: str) -> None:
@@ -294,7 +296,9 @@ class Operations(Model):
 
     @property
     def _views_of_nodes(self) -> tuple[str, ...]:
-        return ("npy", "chunks", "zarr3", "raw") if self.layout.is_one_folder else ("npy", "chunks", "zarr3")
+        # A change in raw/ is that of one place, and of no consolidated copy.
+        is_one_place = self.layout.is_one_folder and not self.layout.is_consolidated
+        return ("npy", "chunks", "zarr3", "raw") if is_one_place else ("npy", "chunks", "zarr3")
 
     def _rename(self, chance: random.Random, name: str) -> None:
         view, new = chance.choice(self._views_of_nodes), chance.choice(NAMES)
