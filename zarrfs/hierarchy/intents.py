@@ -50,7 +50,7 @@ class Intent:
     """One operation in several steps. ``new``, ``old``, ``gone``: prefixes of its parts."""
 
     def __init__(self, store: Store, name: str | None = None, of: Intents | None = None) -> None:
-        self._store = store
+        self.store = store
         self._on_unfinished = of.on_unfinished if of is not None else None
         self._on_resolved = of.on_resolved if of is not None else _follow_nothing
         self._lock: AbstractAsyncContextManager[None] | None = None
@@ -113,7 +113,7 @@ class Intent:
     async def hold(self) -> None:
         """Take the lock that marks the operation as in progress."""
         if self._lock is None:
-            lock = self._store.exclusive(self.prefix.key(_RECORD))
+            lock = self.store.exclusive(self.prefix.key(_RECORD))
             await lock.__aenter__()
             self._lock = lock
 
@@ -123,7 +123,7 @@ class Intent:
         A disk that takes longer than the deadline is only logged: power cuts are too rare to refuse the operation.
         """
         try:
-            await self._store.sync_all()
+            await self.store.sync_all()
         except StoreTimeout as error:
             log.warning("%s: replacement not synced, may not survive a power cut: %s", self.prefix, error)
 
@@ -132,15 +132,15 @@ class Intent:
         text = record.format()
         self._may_be_stored = True
         with self.collecting():
-            await self._store.set(self.prefix.key(_RECORD), text)
+            await self.store.set(self.prefix.key(_RECORD), text)
         self._noted = record
         if record.operation != "erase" and not record.is_of_copies:
             with suppress(StoreTimeout):
-                await self._store.sync([self.prefix.key(_RECORD)])
+                await self.store.sync([self.prefix.key(_RECORD)])
 
     async def record(self) -> Record | None:
         """Return the stored record; None if there is none, as nothing was begun. Raises `IntentTooNew`, `MetadataError`."""
-        text = (await self._store.get_partial_values([(self.prefix.key(_RECORD), ByteRange(0, MAX_NBYTES + 1))]))[0]
+        text = (await self.store.get_partial_values([(self.prefix.key(_RECORD), ByteRange(0, MAX_NBYTES + 1))]))[0]
         self._noted = None if text is None else Record.parse(text)
         return self._noted
 
@@ -164,10 +164,10 @@ class Intent:
                 # From here on all remaining content is to be deleted.
                 await self.forget()
                 for part in (self.new, self.old, self.gone):
-                    await erase_in_steps(self._store, part)
-                await erase_in_steps(self._store, self.prefix)
+                    await erase_in_steps(self.store, part)
+                await erase_in_steps(self.store, self.prefix)
                 with suppress(ZarrfsError):
-                    await self._store.remove_prefix(APART)
+                    await self.store.remove_prefix(APART)
         except ZarrfsError as error:
             log.warning("%s: not ended, left for %s: %s", self.prefix, when, error)
             await self._end_later()
@@ -199,11 +199,11 @@ class Intent:
         """Rename all ``moves`` of a record. If it raises, `resolve` undoes or completes it."""
         await self.begin(record)
         for target, apart in reversed(apart_in(self.old, record.moved)):
-            if not await rename(self._store, target, apart):
+            if not await rename(self.store, target, apart):
                 raise NoSuchEntry(f"{record.path}: {target} was moved or removed by another program", key=target)
         await self.note(record := replace(record, is_placing=True))
         for apart, target in self.rest(record):
-            await rename(self._store, apart, target)
+            await rename(self.store, apart, target)
         await self.forget()
 
     def rest(self, record: Record) -> list[tuple[Target, Target]]:
@@ -218,7 +218,7 @@ class Intent:
         if self._noted is not None or self._may_be_stored:
             # Waits for a failed attempt to store it: after that, the next mount would carry out a record that no one holds.
             with self.collecting():
-                await self._store.erase(self.prefix.key(_RECORD))
+                await self.store.erase(self.prefix.key(_RECORD))
             self._noted, self._may_be_stored = None, False
 
     async def resolve(self) -> bool:
@@ -228,7 +228,7 @@ class Intent:
         if self._noted is not None and self._noted.moves:
             # The update of the record may have failed and yet taken effect.
             await self.record()
-        return self._noted is None or await resolve(self._store, self, self._noted)
+        return self._noted is None or await resolve(self.store, self, self._noted)
 
     async def let_go(self) -> None:
         """Release the lock, for another worker."""

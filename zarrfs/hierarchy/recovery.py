@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from zarrfs.errors import IntentTooNew, ZarrfsError
+from zarrfs.errors import IntentTooNew, StoreFull, ZarrfsError
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
+from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.intents import Intent, Intents, resolve
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.records import Record
@@ -84,11 +85,24 @@ async def is_renewed(
         message = f"{record.path}: consolidated copies not updated: {error}"
         log.error("%s", message)
         failed(type(error)(message, key=error.key))
+        return not record.is_of_copies and not await _is_left(intent, Record.of_copies(record.path, record.source))
+    return True
+
+
+async def _is_left(intent: Intent, record: Record) -> bool:
+    """Put ``record`` in the place of that of an operation whose content is in its final position; False if neither is stored now."""
+    try:
+        # The store may be full: what is apart, and the record that is there, make room.
+        for part in (intent.new, intent.old, intent.gone):
+            await erase_in_steps(intent.store, part)
         try:
-            await intent.note(Record.of_copies(record.path, record.source))
-        except ZarrfsError:
-            intent.is_done = True
-        return intent.is_done
+            await intent.note(record)
+        except StoreFull:
+            await intent.forget()
+            await intent.note(record)
+    except ZarrfsError:
+        intent.is_done = True
+        return False
     return True
 
 
