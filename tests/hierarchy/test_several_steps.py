@@ -6,6 +6,7 @@ Every operation of the store is failed once, and killed once, before and after i
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.records import Record
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
+from zarrfs.model.metadata import GroupNode
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import Expected, Generation
@@ -391,5 +393,38 @@ def test_what_was_removed_after_a_recovery_without_its_copy_does_not_return(kind
             assert await names(tree, "npy/g") == set()
         assert _copied(tmp_path / "store") == set() and not (tmp_path / "store/.zarrfs").exists()
         await store.aclose()
+
+    trio.run(run)
+
+
+class Cancelling(ForwardingStore):
+    """A store in which an edit is cancelled between the document of its node and the copy."""
+
+    scope: trio.CancelScope | None = None
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        generation = await super().set(key, value, expect=expect)
+        if key == "g/n/zarr.json" and self.scope is not None:
+            self.scope.cancel()
+        return generation
+
+
+@pytest.mark.logs("interrupted operation \\(consolidated copy\\) completed")
+def test_the_copy_follows_an_edit_that_was_cancelled(tmp_path: Path) -> None:
+    async def run() -> None:
+        await _prepare(CASES[0], "v3", tmp_path / "store")
+        inner, url, options = FolderStore(str(tmp_path / "store")), f"file:{tmp_path / 'store'}", _options("v3")
+        store = Cancelling(inner)
+        async with tree_over(store, url, **options) as tree:
+            editor = NodeEditor(tree.hierarchy, tree.store, tree.intents, new_dialect="v3")
+            assert await editor.consolidate(ROOT)
+            with trio.CancelScope() as store.scope:
+                await editor.create(GroupNode(path=NodePath("/g/n"), dialect="v3"))
+            assert store.scope.cancelled_caught
+        async with tree_over(inner, url, **options) as tree:
+            await tree.recover()
+        assert "g/n" in json.loads((tmp_path / "store/zarr.json").read_bytes())["consolidated_metadata"]["metadata"]
+        assert not (tmp_path / "store/.zarrfs").exists()
+        await inner.aclose()
 
     trio.run(run)

@@ -37,7 +37,7 @@ async def copies_recorded(
         except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
             log.info("%s: consolidated copies not recorded: %s", path, error)
         yield
-    except ZarrfsError as error:
+    except BaseException as error:
         if intent.is_held and not await _are_renewed(copies, paths, error):
             await intent.let_go()
         raise
@@ -46,10 +46,10 @@ async def copies_recorded(
             await intent.end()
 
 
-async def _are_renewed(copies: ConsolidatedCopies, paths: tuple[NodePath, ...], error: ZarrfsError) -> bool:
+async def _are_renewed(copies: ConsolidatedCopies, paths: tuple[NodePath, ...], error: BaseException) -> bool:
     """Return True if the copies are as if the edit had not failed in between; else the next mount sees to it."""
-    if isinstance(error, StoreTimeout):
-        # The nodes cannot be read before the outcome is known.
+    if isinstance(error, StoreTimeout) or not isinstance(error, Exception):
+        # The nodes cannot be read before the outcome is known; a cancelled edit is one at the end of a mount that waits no longer.
         return False
     with trio.CancelScope(shield=True):
         try:
