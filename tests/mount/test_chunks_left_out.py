@@ -1,4 +1,4 @@
-"""Programs that remove a chunk instead of writing it, if all its elements are the fill value that `chunks/` shows (zero for null)."""
+"""Programs that remove a chunk instead of writing it, if all its elements are the fill value that `chunks/` shows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def test_the_value_that_it_wrote_is_in_the_store(tmp_path: Path, program: Callab
     store = tmp_path / "store"
     group = zarr.open_group(store, mode="w")
     cases = {
-        "null": ("i4", 5, {}, 0),
         "mask": ("i4", 0, {"_FillValue": -9}, -9),
         "nan": ("f4", 0, {"_FillValue": "AAAAAAAA+H8="}, np.nan),
     }

@@ -64,15 +64,12 @@ def says_what_is_missing(node: ArrayNode) -> bool:
 
 
 def removed_reads_as(node: ArrayNode) -> bytes | None:
-    """Return the element that readers of ``.zarray`` find in a chunk without a file; None if it is the array's own fill value.
+    """Return the element that ``.zarray`` gives a chunk without a file; None if that is null, or the array's own fill value.
 
-    Programs (zarr-python 3, tensorstore, GDAL) remove a chunk instead of writing it if all its elements are that one, and take null for
-    zero.
+    Programs (zarr-python 3, tensorstore, GDAL) remove a chunk instead of writing it if all its elements are that one.
     """
-    if says_what_is_missing(node):
-        return None
-    value = replace(node.metadata, fill_value=shown_fill(node)).fill_bytes
-    return None if value == node.metadata.fill_bytes else value
+    shown = shown_fill(node)
+    return None if shown is None or says_what_is_missing(node) else replace(node.metadata, fill_value=shown).fill_bytes
 
 
 def may_be_unlisted(metadata: ArrayMetadata) -> bool:
