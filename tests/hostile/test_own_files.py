@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attackers import EVE, act, home, needs_root, repeating, snapshot
+from tests.support.attackers import EVE, act, exchanging, home, needs_root, repeating, snapshot
 from tests.support.mounting import ROOT, mounted, mountpoint, run, zarrfs
 from zarrfs.command import install
 from zarrfs.errors import UsageError, ZarrfsError
@@ -116,16 +116,9 @@ def test_a_log_that_is_exchanged_for_a_link_is_not_written_through_it(eve: Path,
 
 def test_a_log_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
     act(EVE, 'mkdir "$1/logs" && ln -s "$1/../root" "$1/link"', eve)
-
-    def swap() -> None:
-        (eve / "logs").rename(eve / "folder")
-        (eve / "link").rename(eve / "logs")
-        (eve / "logs").rename(eve / "link")
-        (eve / "folder").rename(eve / "logs")
-
     before = snapshot(eve.parent / "root")
     written = refused = 0
-    with repeating(EVE, swap):
+    with exchanging(EVE, eve / "logs", eve / "link"):
         for number in range(2000):
             try:
                 os.close(own_files.open_file(str(eve / f"logs/{number}"), os.O_WRONLY | os.O_CREAT))
@@ -140,16 +133,9 @@ def test_a_folder_for_a_log_that_is_exchanged_before_it_gets_its_mode(eve: Path)
     act(EVE, 'mkdir "$1/logs" && ln -s "$1/../root" "$1/link"', eve)
     for number in range(1500):
         (eve.parent / f"root/{number}").mkdir(mode=0o755)
-
-    def swap() -> None:
-        (eve / "logs").rename(eve / "folder")
-        (eve / "link").rename(eve / "logs")
-        (eve / "logs").rename(eve / "link")
-        (eve / "folder").rename(eve / "logs")
-
     before = snapshot(eve.parent / "root")
     written = 0
-    with repeating(EVE, swap):
+    with exchanging(EVE, eve / "logs", eve / "link"):
         for number in range(1500):
             with suppress(UsageError):
                 open_log(eve / f"logs/{number}/z.log")

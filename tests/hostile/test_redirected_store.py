@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from trio.testing import trio_test
 
-from tests.support.attackers import EVE, MALLORY, act, home, needs_root, repeating
+from tests.support.attackers import EVE, MALLORY, act, exchanging, home, needs_root
 from tests.support.mounting import mountpoint, zarrfs
 from zarrfs.errors import StoreAccessDenied, ZarrfsError
 from zarrfs.keys import Key
@@ -127,16 +127,9 @@ async def test_a_link_to_a_store_of_ones_own_is_followed(eve: Path) -> None:
 def test_a_store_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
     folder(eve.parent / "root/private")
     act(EVE, 'mkdir "$1/x" && ln -s "$1/../root/private" "$1/link"', eve)
-
-    def swap() -> None:
-        (eve / "x").rename(eve / "folder")
-        (eve / "link").rename(eve / "x")
-        (eve / "x").rename(eve / "link")
-        (eve / "folder").rename(eve / "x")
-
     private = (eve.parent / "root/private").stat()
     opened = refused = 0
-    with repeating(EVE, swap):
+    with exchanging(EVE, eve / "x", eve / "link"):
         for _ in range(2000):
             try:
                 fd = own_files.open_store(str(eve / "x"), os.O_RDONLY | os.O_DIRECTORY)

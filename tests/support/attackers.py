@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -83,6 +83,19 @@ def repeating(user: int, step: Callable[[], object]) -> Iterator[list[str]]:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         said += pipe.read().decode(errors="replace").splitlines()
+
+
+def exchanging(user: int, folder: Path, link: Path) -> AbstractContextManager[list[str]]:
+    """Exchange a folder and a link of ``user`` for each other, there and back, while the body runs."""
+    taken = folder.with_name("folder")
+
+    def swap() -> None:
+        folder.rename(taken)
+        link.rename(folder)
+        folder.rename(link)
+        taken.rename(folder)
+
+    return repeating(user, swap)
 
 
 def snapshot(folder: Path) -> dict[str, tuple[object, ...]]:

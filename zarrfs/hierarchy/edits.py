@@ -32,9 +32,9 @@ from zarrfs.errors import (
     StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.erasing import erase_in_steps, erase_most
+from zarrfs.hierarchy.erasing import ERASED_AT_ONCE, EraseOutside, erase_in_steps, erase_keys, erase_most
 from zarrfs.hierarchy.intents import Intent, Intents, store_together
-from zarrfs.hierarchy.new_nodes import ERASED_AT_ONCE, EraseOutside, NewNodes, begins_at, require_no_nodes
+from zarrfs.hierarchy.new_nodes import NewNodes, begins_at, require_no_nodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, prefix_of
 from zarrfs.hierarchy.probe import holds_only_chunks
@@ -260,7 +260,8 @@ class NodeEditor:
             async with self._listing(layout, path):
                 await self._erase_from(layout, path, intent)
         finally:
-            if intent.is_held:  # The content was moved away in one step, but its deletion may take long.
+            # The content was moved away in one step, but its deletion may take long.
+            if intent.is_held:
                 await intent.end()
 
     async def _erase_from(self, layout: Layout, path: NodePath, intent: Intent) -> None:
@@ -308,8 +309,7 @@ class NodeEditor:
                 ]
                 if not metadata.shape:
                     keys.append(metadata.chunk_key_encoding.key(node.chunk_prefix, ()))
-                for first in range(0, len(keys), ERASED_AT_ONCE):
-                    await self._store.erase_values(keys[first : first + ERASED_AT_ONCE])
+                await erase_keys(self._store, keys)
                 for key in documents:
                     self._hierarchy.live.erased(key)
                 self._hierarchy.live.removed(path)
@@ -433,8 +433,7 @@ class NodeEditor:
             if await self._hierarchy.is_described(ROOT, layout):
                 await self._erase_documents(layout, ROOT)
         await self._hierarchy.queued.drop(self._hierarchy.queued.below(node.chunk_prefix))
-        for start in range(0, len(keys), ERASED_AT_ONCE):
-            await self._store.erase_values(keys[start : start + ERASED_AT_ONCE])
+        await erase_keys(self._store, keys)
         for prefix in kept:
             await self._store.erase_prefix(prefix)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 
 from zarrfs.arrays.concurrency import has_any
@@ -18,21 +18,16 @@ from zarrfs.errors import (
     StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
-from zarrfs.hierarchy.erasing import erase_in_steps
+from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
-from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
 
 # Maximum of nodes without documents searched for one that shows the dialect of a store.
 _SEARCHED = 1000
-ERASED_AT_ONCE = 1000
-"""Number of keys erased in one step."""
-EraseOutside = bool | Callable[[Coords], bool]
-"""Whether chunks outside a smaller shape may be erased: all, or those that the function names."""
 
 
 async def require_no_nodes(hierarchy: Hierarchy, store: Store, group: GroupNode) -> None:
@@ -190,8 +185,7 @@ class NewNodes:
             async for key in self._store.list_prefix(node.chunk_prefix)
             if key not in chunks and encoding.decode(key[start:], ndim) is not None
         ]
-        for first in range(0, len(left), ERASED_AT_ONCE):
-            await self._store.erase_values(left[first : first + ERASED_AT_ONCE])
+        await erase_keys(self._store, left)
 
     async def make_parents(self, layout: Layout, path: NodePath) -> None:
         """Create the groups above ``path`` that the dialect requires, and those that are unstored so far."""
