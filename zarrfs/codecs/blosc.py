@@ -182,12 +182,12 @@ class Blosc(BytesBytesCodec):
 
 @cache
 def _numcodecs() -> Any:
-    import numcodecs.blosc
+    from numcodecs import blosc
 
     # The daemon decodes in its own threads. By default numcodecs would use c-blosc's global pool in calls from the main thread, under a
     # lock.
-    numcodecs.blosc.use_threads = False
-    return numcodecs.blosc
+    blosc.use_threads = False
+    return blosc
 
 
 @cache

@@ -58,10 +58,10 @@ class Fletcher32(Checksum):
         return cls()
 
     def checksum(self, data: memoryview) -> int:
-        import numcodecs.fletcher32
+        from numcodecs import fletcher32
 
         # numcodecs has no function for the checksum alone, and cannot encode empty input.
-        encoded = numcodecs.fletcher32.Fletcher32().encode(np.frombuffer(data, np.uint8)) if data.nbytes else bytes(4)
+        encoded = fletcher32.Fletcher32().encode(np.frombuffer(data, np.uint8)) if data.nbytes else bytes(4)
         return int.from_bytes(encoded[-4:], "little")
 
 
@@ -87,10 +87,10 @@ class JenkinsLookup3(Checksum):
         return cls(integer(spec, "initval", 0, 2**32 - 1, 0))
 
     def checksum(self, data: memoryview) -> int:
-        import numcodecs.jenkins
+        from numcodecs import jenkins
 
         buffer = np.frombuffer(data, np.uint8) if data.nbytes else np.empty(0, np.uint8)
-        return int(numcodecs.jenkins.jenkins_lookup3(buffer, self._initval))
+        return int(jenkins.jenkins_lookup3(buffer, self._initval))
 
 
 PLUGIN = (Crc32, Adler32, Fletcher32, JenkinsLookup3)

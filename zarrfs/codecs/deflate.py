@@ -17,10 +17,10 @@ from zarrfs.codecs.streams import Decompressor
 def igzip() -> Any:
     """Return the library; None if it is not installed."""
     try:
-        import isal.igzip_lib
+        from isal import igzip_lib
     except ImportError:
         return None
-    return isal.igzip_lib
+    return igzip_lib
 
 
 def errors() -> tuple[type[Exception], ...]:

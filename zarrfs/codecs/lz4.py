@@ -49,7 +49,7 @@ class Lz4(BytesBytesCodec):
         return CodecSpec(cls.names[0], {"acceleration": 1, **numcodecs_members(config)})
 
     def encode(self, data: Buffer) -> Buffer:
-        import numcodecs.lz4
+        from numcodecs import lz4
 
         data = memoryview(data)
         if data.nbytes > _MAX_NBYTES:
@@ -57,11 +57,11 @@ class Lz4(BytesBytesCodec):
         with translated("lz4", ChunkEncodeError, ValueError, RuntimeError):
             if spill.is_large(data.nbytes):
                 return _encode_large(data, max(1, self.acceleration))
-            encoded: bytes = numcodecs.lz4.compress(data, self.acceleration)
+            encoded: bytes = lz4.compress(data, self.acceleration)
             return encoded
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
-        import numcodecs.lz4
+        from numcodecs import lz4
 
         data = memoryview(data)
         if data.nbytes < _HEADER.size:
@@ -74,10 +74,10 @@ class Lz4(BytesBytesCodec):
             return b""
         with translated("lz4", ChunkDecodeError, ValueError, RuntimeError):
             if out is None and not spill.is_large(nbytes):
-                decoded: bytes = numcodecs.lz4.decompress(data)
+                decoded: bytes = lz4.decompress(data)
                 return decoded
             target = spill.buffer(nbytes) if out is None else out[:nbytes]
-            numcodecs.lz4.decompress(data, target)
+            lz4.decompress(data, target)
             return target
 
 
@@ -102,9 +102,9 @@ def _encode_large(data: memoryview, acceleration: int) -> memoryview:
 @cache
 def _library() -> ctypes.CDLL:
     """Return the LZ4 bundled with numcodecs."""
-    import numcodecs.lz4
+    from numcodecs import lz4
 
-    return ctypes.CDLL(numcodecs.lz4.__file__)
+    return ctypes.CDLL(lz4.__file__)
 
 
 PLUGIN = Lz4

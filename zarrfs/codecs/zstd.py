@@ -72,8 +72,8 @@ class Zstd(BytesBytesCodec):
             return encode_stream("zstd", data, self.encoded_limit(nbytes), compressor.compressobj(size=nbytes))
 
     def decode(self, data: Buffer, limit: int, out: memoryview | None = None) -> Buffer:
-        import numcodecs.zstd
         import zstandard
+        from numcodecs import zstd
 
         view = memoryview(data).cast("B")
         stated = _content_size(view)
@@ -82,7 +82,7 @@ class Zstd(BytesBytesCodec):
         with translated("zstd", ChunkDecodeError, zstandard.ZstdError, RuntimeError, ValueError):
             if stated is not None and stated > 0:
                 target = spill.buffer(stated) if out is None else out[:stated]
-                numcodecs.zstd.decompress(view, target)
+                zstd.decompress(view, target)
                 return target
             size = limit if stated is None else stated
             if not spill.is_large(size):
