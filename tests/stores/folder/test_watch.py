@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -18,14 +19,17 @@ import trio
 from trio.testing import trio_test
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.change import Change
-from zarrfs.stores.folder import watch
+from zarrfs.stores.folder import changes, watch
 from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.folder.tree import FolderTree
+from zarrfs.stores.folder.watch import FolderWatch
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import ABSENT
+from zarrfs.stores.values import ABSENT, Expected, Generation
 from zarrfs.transformers.observed import ObservedStore
 
 ROOT = Path(__file__).parents[3]
@@ -216,6 +220,83 @@ async def test_what_the_store_itself_does_is_not_told(path: Path) -> None:
             for number in range(200):
                 nursery.start_soon(store.set, Key(f"new/{number % 7}/{number}"), b"many at once, in new folders")
         assert set((await told.now()).values()) <= {"mkdir"}
+
+
+class Gated(FolderWatch):
+    """Watches that exist before the store gets them, or while it removes them, until `go_on` is set."""
+
+    begins, ends = True, False
+    reached, go_on = threading.Event(), threading.Event()
+
+    def __init__(self, tree: FolderTree) -> None:
+        super().__init__(tree)
+        if type(self).begins:
+            self._wait()
+
+    def close(self) -> None:
+        super().close()
+        if type(self).ends:
+            self._wait()
+
+    def _wait(self) -> None:
+        self.reached.set()
+        assert self.go_on.wait(30)
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch) -> type[Gated]:
+    class Once(Gated):
+        reached, go_on = threading.Event(), threading.Event()
+
+    monkeypatch.setattr(changes, "FolderWatch", Once)
+    return Once
+
+
+@trio_test
+async def test_what_the_store_itself_does_while_the_watches_are_added_is_not_told(
+    path: Path, gated: type[Gated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, told = FolderStore(str(path)), Told(path)
+    replace, may_end = store._tree.replace, threading.Event()
+
+    def replaced(parts: Parts, value: Buffer, expect: Expected) -> Generation:
+        try:
+            return replace(parts, value, expect)
+        finally:
+            assert parts[-1] != "long" or may_end.wait(30)
+
+    monkeypatch.setattr(store._tree, "replace", replaced)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.set, Key("long"), b"new")
+            nursery.start_soon(store.watch, told)
+            await threads.io(gated.reached.wait)
+            await store.set(Key("a/b/k"), b"new")
+            await store.set(Key("a/b/k"), b"newer")
+            await store.rename(Key("a/b/k"), Key("a/b/l"))
+            await store.rename_prefix(Prefix("a/"), Prefix("moved/"))
+            (path / "theirs").write_bytes(b"x")
+            gated.go_on.set()
+            await told.complete.wait()
+            may_end.set()
+            assert await told.now() == {"theirs": "set"}
+            nursery.cancel_scope.cancel()
+    await store.aclose()
+
+
+@trio_test
+async def test_a_value_is_set_while_the_watches_are_removed_after_an_overflow(path: Path, gated: type[Gated]) -> None:
+    gated.begins, gated.ends = False, True
+    async with watched(path) as (store, told):
+        for number in range(MORE_THAN_THE_QUEUE_HOLDS):
+            (path / "a/b" / str(number)).write_bytes(b"x")
+        with trio.fail_after(30):
+            await threads.io(gated.reached.wait)
+        await store.set(Key("a/b/k"), b"new")
+        assert not store.has_changes_now()
+        gated.go_on.set()
+        await told.until(lambda all_told: all_told.count(EVERYTHING) == 2)
+        assert await told.now() == {}
 
 
 @trio_test

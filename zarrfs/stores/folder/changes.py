@@ -4,7 +4,7 @@ The store's own file operations cause events like any other. Each is therefore d
 together with the state of its files afterwards. The kernel queues an event before the system call that caused it returns: at the end
 of the operation all its events are queued. Events of its files are deferred until then. If a file is still in the state that the
 operation left, no other program has changed it since, and the announcement of the operation covers earlier changes; else another
-program has changed it.
+program has changed it. This includes operations that begin or end while the watches are being added.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Own:
     to change: all events are then of other programs.
     """
 
-    __slots__ = ("below", "events", "leaves", "left", "moved_to", "took_effect")
+    __slots__ = ("below", "events", "is_over", "leaves", "left", "moved_to", "took_effect")
 
     def __init__(self, leaves: tuple[Parts, ...], below: tuple[Parts, ...], moved_to: Parts | None) -> None:
         self.leaves = leaves
@@ -59,6 +59,7 @@ class Own:
         self.moved_to = moved_to
         self.left: dict[Parts, str] = {}
         self.took_effect = False
+        self.is_over = False
         self.events: Found = {}
 
     def covers(self, parts: Parts) -> bool:
@@ -85,6 +86,8 @@ class FolderChanges:
         self._tree = tree
         self._inline = inline
         self._watch: FolderWatch | None = None
+        self._is_beginning = False
+        """True while watches are being added: they have events that cannot be read yet."""
         self._queue: deque[bytes | Own] = deque()
         self._own: list[Own] = []
         self._awake = trio.Event()
@@ -94,9 +97,6 @@ class FolderChanges:
     def own(self, *leaves: Parts, below: tuple[Parts, ...] = (), moved_to: Parts | None = None) -> Iterator[Own]:
         """Declare an operation of the store for the body, see `Own`."""
         own = Own(leaves, below, moved_to)
-        if self._watch is None:
-            yield own
-            return
         self._own.append(own)
         try:
             own.took_effect = True
@@ -105,9 +105,13 @@ class FolderChanges:
             own.took_effect = False
             raise
         finally:
-            self._read()
-            self._queue.append(own)
-            self._awake.set()
+            own.is_over = True
+            if self._watch is None and not self._is_beginning:
+                self._own.remove(own)
+            else:
+                self._read()
+                self._queue.append(own)
+                self._awake.set()
 
     @property
     def are_waiting(self) -> bool:
@@ -122,15 +126,19 @@ class FolderChanges:
         again = False
         try:
             while True:
-                self._watch = await threads.io(FolderWatch, self._tree, abandon_on_cancel=True)
-                log.info("%s: watching %d folders for changes", self._tree.path, len(self._watch))
-                on_changes([EVERYTHING] if again else [])
                 try:
-                    await self._report_until_overflow(self._watch, on_changes)
-                    # The kernel needs a while to remove thousands of watches. The next full report covers their events meanwhile.
-                    await threads.io(self._watch.close)
-                finally:
-                    self._end()
+                    watch = await self._begun()
+                    log.info("%s: watching %d folders for changes", self._tree.path, len(watch))
+                    on_changes([EVERYTHING] if again else [])
+                    await self._report_until_overflow(watch, on_changes)
+                except BaseException:
+                    if (ended := self._end()) is not None:
+                        ended.close()
+                    raise
+                # Not used from here on: the kernel needs a while to remove thousands of watches. The next full report covers changes
+                # meanwhile.
+                self._end()
+                await threads.io(watch.close)
                 log.info("%s: event queue overflow, reporting everything as changed", self._tree.path)
                 # Now, and again when the new watches exist.
                 on_changes([EVERYTHING])
@@ -139,6 +147,16 @@ class FolderChanges:
             log.warning("%s: changes by other programs are not watched: %s", self._tree.path, error)
 
     # --- the stream ---------------------------------------------------------------------------------------------------------
+
+    async def _begun(self) -> FolderWatch:
+        """Add the watches. Raises `Unwatchable`."""
+        self._is_beginning = True
+        watch = await threads.io(FolderWatch, self._tree, abandon_on_cancel=True)
+        self._watch, self._is_beginning = watch, False
+        # Operations that have ended meanwhile are in the queue: their events precede them.
+        self._queue.extendleft(reversed(watch.read()))
+        self._awake.set()
+        return watch
 
     async def _report_until_overflow(self, watch: FolderWatch, on_changes: OnChanges) -> None:
         unwatchable: Unwatchable | None = None
@@ -189,12 +207,12 @@ class FolderChanges:
         if self._watch is not None:
             self._queue.extend(self._watch.read())
 
-    def _end(self) -> None:
-        watch, self._watch, self._is_reporting = self._watch, None, False
-        if watch is not None:
-            watch.close()
+    def _end(self) -> FolderWatch | None:
+        """End the use of the watches; return them, to be closed. Operations in progress are still declared."""
+        watch, self._watch, self._is_beginning, self._is_reporting = self._watch, None, False, False
         self._queue.clear()
-        self._own.clear()
+        self._own = [each for each in self._own if not each.is_over]
+        return watch
 
     # --- event processing ---------------------------------------------------------------------------------------------------
 
@@ -222,7 +240,7 @@ class FolderChanges:
     def _judge(self, own: Own, found: Found) -> None:
         """Report the deferred changes that are not of an operation that has ended."""
         if own not in self._own:
-            return  # The watches are newer than the operation.
+            return  # It ended before these watches.
         self._own.remove(own)
         for (parts, is_folder), kind in own.events.items():
             now = self._state(parts, is_folder)
