@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,4 +66,33 @@ async def test_few_are_held_and_none_that_nobody_has(tmp_path: Path, few_descrip
     del anchors, held
     gc.collect()
     assert descriptors() <= before
+    await store.aclose()
+
+
+@trio_test
+async def test_the_garbage_collector_releases_one_during_the_use_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs at any allocation, in any thread."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    store = FolderStore(str(tmp_path))
+    anchor = store.anchor(Prefix("a/"))
+    assert anchor is not None
+    garbage: list[object] = [store.anchor(Prefix("b/"))]
+    garbage.append(garbage)
+    del garbage
+    fstat = os.fstat
+    found: list[bool] = []
+
+    def collected(fd: int) -> os.stat_result:
+        gc.collect()
+        return fstat(fd)
+
+    monkeypatch.setattr(os, "fstat", collected)
+    thread = threading.Thread(target=lambda: found.append(anchor.is_erased), daemon=True)  # type: ignore[attr-defined]
+    thread.start()
+    thread.join(30)
+    monkeypatch.undo()
+    assert found == [False] and len(store._anchors._fds) == 1
     await store.aclose()

@@ -31,8 +31,9 @@ class Anchors:
         self._root = _name_of(tree.root)
         self._fds: OrderedDict[int, int] = OrderedDict()
         self._last = 0
-        # Lookups in threads start at these descriptors: a closed one may be another folder's the next moment.
-        self._lock = threading.Lock()
+        # Lookups in threads start at these descriptors: a closed one may be another folder's the next moment. Reentrant, because the
+        # garbage collector may run in any of the methods and finalize another anchor in the same thread.
+        self._lock = threading.RLock()
 
     def hold(self, parts: Parts) -> Anchor | None:
         """Return the anchor of a folder of this machine; None if it must not be opened."""
