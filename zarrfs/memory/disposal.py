@@ -48,15 +48,17 @@ def _is_running() -> bool:
     global _thread
     if sys.is_finalizing():
         return False
-    if _thread is None:
-        with _starting:
+    # Where another call is starting it, this one does not wait: it may be a finalizer, run during that call in the same thread.
+    if _thread is None and _starting.acquire(blocking=False):
+        try:
             if _thread is None:
                 thread = threading.Thread(target=_run, name="disposal", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError:
-                    return False
+                thread.start()
                 _thread = thread
+        except RuntimeError:
+            return False
+        finally:
+            _starting.release()
     return True
 
 
