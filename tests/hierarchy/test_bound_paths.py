@@ -46,7 +46,7 @@ def test_nobody_who_holds_none_is_remembered() -> None:
     bound_paths = BoundPaths()
     bound_paths.at(NodePath("/g/a"))
     gc.collect()
-    assert not bound_paths._at and not len(bound_paths._paths)
+    assert not len(bound_paths._at) and not len(bound_paths._at._paths)
 
 
 @trio_test

@@ -21,6 +21,7 @@ from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import GroupNode
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.forwarding import ForwardingStore
 
 A = Example((4,), (2,))
 
@@ -347,3 +348,49 @@ async def test_an_array_that_is_gone_ends_where_another_is_moved_to_its_path(by:
     with trio.fail_after(5), pytest.raises(StaleEntry, match="/a was replaced by another array"):
         await gone.array.read_chunk((0,))
     await comes.array.read_chunk((0,))
+
+
+@trio_test
+async def test_an_array_that_is_moved_during_a_look_for_its_chunks_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reading(await store_of(A, names=("g/a",)))
+    opened = await found.array("g/a")
+
+    class Moving(ForwardingStore):
+        async def prefix_exists(self, prefix: Prefix) -> bool:
+            if await self.inner.rename_prefix(Prefix("g/"), Prefix("h/")):
+                found.hierarchy.live.moved(Prefix("g/"), Prefix("h/"))
+            return await self.inner.prefix_exists(prefix)
+
+    # As another program does that is about to write it again.
+    document = await found.store.get(Key("g/a/.zarray"))
+    assert document is not None
+    await found.store.erase(Key("g/a/.zarray"))
+    found.hierarchy.changed("g/a/.zarray", is_prefix=False)
+    monkeypatch.setattr(found.hierarchy.live, "_store", Moving(found.store))
+    await found.hierarchy.node(NodePath("/g/a"))
+    await found.store.set(Key("h/a/.zarray"), document)
+    assert opened.live.why_gone is None and opened.live.path == "/h/a"
+    assert (await found.array("h/a")).live is opened.live
+
+
+@trio_test
+async def test_a_group_that_is_moved_to_the_place_of_one_that_is_looked_for_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await store_of(A, names=("g/a",))
+    await store.set(Key("h/.zgroup"), b'{"zarr_format":2}')
+    found = reading(store)
+    live = found.hierarchy.live
+    group, before = live.bound_paths.at(NodePath("/g")), await found.hierarchy.node(NodePath("/h"))
+
+    class Moving(ForwardingStore):
+        async def prefix_exists(self, prefix: Prefix) -> bool:
+            was_there = await self.inner.prefix_exists(prefix)
+            if await self.inner.rename_prefix(Prefix("g/"), Prefix("h/")):
+                live.moved(Prefix("g/"), Prefix("h/"))
+            return was_there
+
+    assert isinstance(before, GroupNode)
+    await store.erase(Key("h/.zgroup"))
+    monkeypatch.setattr(live, "_store", Moving(store))
+    await live.learnt(NodePath("/h"), None, (None, None), before)
+    group.check()
+    assert group.path == "/h"

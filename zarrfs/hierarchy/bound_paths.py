@@ -6,10 +6,8 @@ a group has no other that distinguishes it from a later one at the same path.
 
 from __future__ import annotations
 
-import weakref
-
 from zarrfs.errors import NameInvalid, StaleEntry
-from zarrfs.hierarchy.path_index import PathIndex
+from zarrfs.hierarchy.weak_paths import WeakPaths
 from zarrfs.keys import ROOT, NodePath, Prefix
 
 
@@ -32,17 +30,14 @@ class BoundPaths:
     """The bound paths of a mount. The root never moves."""
 
     def __init__(self) -> None:
-        self._at: dict[NodePath, weakref.KeyedRef[NodePath, BoundPath]] = {}
-        self._paths = PathIndex()
-        self._on_drop = self._dropped
+        self._at = WeakPaths[BoundPath]()
 
     def at(self, path: NodePath) -> BoundPath:
         """Return the bound path of the node now at ``path``."""
-        found = self._at.get(path)
-        bound = found() if found is not None else None
+        bound = self._at.get(path)
         if bound is None:
             bound = BoundPath(path)
-            self._put(bound)
+            self._at.put(path, bound)
         return bound
 
     def moved(self, old: NodePath, new: NodePath) -> None:
@@ -51,7 +46,7 @@ class BoundPaths:
         self.ended(new, "was replaced")
         for bound in moving:
             bound.path = NodePath(f"{new}{bound.path[len(old) :]}")
-            self._put(bound)
+            self._at.put(bound.path, bound)
 
     def ended(self, path: NodePath, why: str) -> None:
         """End the bound paths at ``path`` and below it; a later node there is another."""
@@ -60,24 +55,7 @@ class BoundPaths:
 
     def _taken(self, path: NodePath) -> list[BoundPath]:
         """Remove and return the bound paths at ``path`` and below it."""
-        if path == ROOT:
-            return []
-        found = []
-        for each in list(self._paths.at_and_below(path)):
-            bound = self._at.pop(each)()
-            self._paths.discard(each)
-            if bound is not None:
-                found.append(bound)
-        return found
-
-    def _put(self, bound: BoundPath) -> None:
-        self._at[bound.path] = weakref.KeyedRef(bound, self._on_drop, bound.path)
-        self._paths.add(bound.path)
-
-    def _dropped(self, ref: weakref.KeyedRef[NodePath, BoundPath]) -> None:
-        if self._at.get(ref.key) is ref:
-            del self._at[ref.key]
-            self._paths.discard(ref.key)
+        return self._at.remove_below(path) if path != ROOT else []
 
 
 def paths_of(*prefixes: Prefix) -> list[NodePath] | None:

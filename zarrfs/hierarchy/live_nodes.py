@@ -20,7 +20,7 @@ from zarrfs.hierarchy.bound_paths import BoundPath, BoundPaths, moved_path, path
 from zarrfs.hierarchy.known_nodes import without_large_attributes
 from zarrfs.hierarchy.live_array import ERASED, GONE, DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.moves import relocated
-from zarrfs.hierarchy.path_index import PathIndex
+from zarrfs.hierarchy.weak_paths import WeakPaths
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
@@ -35,9 +35,7 @@ class LiveNodes:
     def __init__(self, store: Store, look_again: Callable[[NodePath], Awaitable[Node | None]]) -> None:
         self._store = store
         self._look_again = look_again
-        self._by_path: dict[NodePath, weakref.KeyedRef[NodePath, LiveArray]] = {}
-        self._on_drop = self._dropped
-        self._paths = PathIndex()
+        self._by_path = WeakPaths[LiveArray]()
         self._by_chunk_prefix: weakref.WeakValueDictionary[Prefix, LiveArray] = weakref.WeakValueDictionary()
         self._by_document: weakref.WeakValueDictionary[Key, LiveArray] = weakref.WeakValueDictionary()
         self._apart: weakref.WeakSet[LiveArray] = weakref.WeakSet()
@@ -63,14 +61,11 @@ class LiveNodes:
 
     def at(self, path: NodePath) -> LiveArray | None:
         """Return the array in use at ``path``."""
-        found = self._by_path.get(path)
-        return found() if found is not None else None
+        return self._by_path.get(path)
 
     def at_and_below(self, path: NodePath) -> Iterator[LiveArray]:
         """Return the arrays in use at ``path`` and below it."""
-        for each in self._paths.at_and_below(path):
-            if (node := self.at(each)) is not None:
-                yield node
+        return self._by_path.at_and_below(path)
 
     def with_chunk_prefix(self, prefix: Prefix) -> LiveArray | None:
         """Return the array in use with this chunk prefix."""
@@ -207,7 +202,7 @@ class LiveNodes:
         if isinstance(before, GroupNode):
             if isinstance(node, ArrayNode) and path not in self.turning:
                 self.removed(path, "was replaced by an array")
-            elif node is None and not await self._store.prefix_exists(path.prefix):
+            elif node is None and await self._is_gone(path, path.prefix):
                 self.removed(path, GONE)
         live = self.at(path)
         if live is None:
@@ -216,7 +211,7 @@ class LiveNodes:
         if not isinstance(node, ArrayNode):
             if isinstance(node, GroupNode) and node.explicit:
                 self._end(live, "was replaced by a group")
-            elif not isinstance(node, UnsupportedNode) and not await self._store.prefix_exists(live.chunk_prefix):
+            elif not isinstance(node, UnsupportedNode) and await self._is_gone(path, live.chunk_prefix) and self.at(path) is live:
                 self._end(live, ERASED if live.anchor is not None and live.anchor.is_erased else GONE)
             # Its documents may be about to be written.
             return None
@@ -231,6 +226,15 @@ class LiveNodes:
             open_array.array.node = without_large_attributes(node)
         self.set_document(live, document)
         return open_array if live.why_gone is None else None
+
+    async def _is_gone(self, path: NodePath, prefix: Prefix) -> bool:
+        changes = self.changes
+        while not await self._store.prefix_exists(prefix):
+            if self.changes == changes:
+                return not self.is_changing(path)
+            # This mount may have moved another node there.
+            changes = self.changes
+        return False
 
     async def confirm(self, live: LiveNode) -> bool:
         """Implement `zarrfs.arrays.live_node.Confirm`. Raises `StaleEntry` and `NodeInDoubt`.
@@ -426,20 +430,13 @@ class LiveNodes:
             self._by_document[node.document] = node
         if not node.is_described_at(path.prefix) or not node.chunk_prefix.startswith(path.prefix):
             self._apart.add(node)
-        self._by_path[path] = weakref.KeyedRef(node, self._on_drop, path)
-        self._paths.add(path)
+        self._by_path.put(path, node)
         self._by_chunk_prefix[node.chunk_prefix] = node
-
-    def _dropped(self, ref: weakref.KeyedRef[NodePath, LiveArray]) -> None:
-        if self._by_path.get(ref.key) is ref:
-            del self._by_path[ref.key]
-            self._paths.discard(ref.key)
 
     def _forget(self, node: LiveArray) -> None:
         self._apart.discard(node)
         if self.at(node.path) is node:
-            del self._by_path[node.path]
-            self._paths.discard(node.path)
+            self._by_path.remove(node.path)
         if node.document is not None and self._by_document.get(node.document) is node:
             del self._by_document[node.document]
         if self._by_chunk_prefix.get(node.chunk_prefix) is node:
