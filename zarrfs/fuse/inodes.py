@@ -87,18 +87,20 @@ class Inode:
     @property
     def node(self) -> VfsNode | None:
         """The node found here; None once the entry, or a folder on the way to it, was renamed."""
-        if self._node is not None:
-            each: Inode | None = self
-            while each is not None:
-                if each._moved_ns >= self._node_ns:
-                    self._node = None
-                    break
-                each = each.parent
+        if self._node is not None and self.has_moved(self._node_ns):
+            self._node = None
         return self._node
 
     @node.setter
     def node(self, node: VfsNode | None) -> None:
         self._node, self._node_ns = node, time.monotonic_ns()
+
+    def has_moved(self, since_ns: int) -> bool:
+        """Return True if the entry, or a folder on the way to it, was renamed since then."""
+        each: Inode | None = self
+        while each is not None and each._moved_ns < since_ns:
+            each = each.parent
+        return each is not None
 
     @property
     def is_outdated(self) -> bool:
@@ -271,15 +273,15 @@ class InodeTable:
         entry = self._inodes.get(ino)
         return not isinstance(entry, Inode) or bool(entry.stamp)
 
-    def attach(self, inode: Inode, node: VfsNode) -> None:
-        """Set the node of ``inode``.
+    def attach(self, inode: Inode, node: VfsNode, since_ns: int = NOW) -> None:
+        """Set the node of ``inode``, requested at ``since_ns``: it is not that of a name given to the inode since then.
 
-        With very many nodes of files that are not open, or some that hold much memory, the oldest are dropped; they are found again by
-        name.
+        Of very many nodes of files that are not open, or some that hold much memory, the oldest are dropped, and found again by name.
         """
         if inode.node is None:
             self._with_nodes.append(inode)
         inode.node = node
+        inode._node_ns = min(inode._node_ns, since_ns)
         if isinstance(node, File) and (nbytes := node.held_nbytes) > _LIGHT_NBYTES:
             self._hold(inode, nbytes)
         if len(self._with_nodes) > _NODES_KEPT:

@@ -112,8 +112,8 @@ class Operations(pyfuse3.Operations):
     async def mkdir(
         self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, mode: pyfuse3.ModeT, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        parent, text = self.inodes[parent_inode], text_of(name)
-        return await self._referred(parent, text, await (await self.session.directory(parent)).mkdir(text))
+        parent, text, since_ns = self.inodes[parent_inode], text_of(name), time.monotonic_ns()
+        return await self._referred(parent, text, await (await self.session.directory(parent)).mkdir(text), since_ns)
 
     @guarded
     async def unlink(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
@@ -179,9 +179,9 @@ class Operations(pyfuse3.Operations):
         new_name: pyfuse3.FileNameT,
         ctx: pyfuse3.RequestContext,
     ) -> pyfuse3.EntryAttributes:
-        parent, text = self.inodes[new_parent_inode], text_of(new_name)
+        parent, text, since_ns = self.inodes[new_parent_inode], text_of(new_name), time.monotonic_ns()
         file = await self.session.file(self.inodes[inode])
-        return await self._referred(parent, text, await (await self.session.directory(parent)).link(file, text))
+        return await self._referred(parent, text, await (await self.session.directory(parent)).link(file, text), since_ns)
 
     @guarded
     async def symlink(
@@ -206,9 +206,9 @@ class Operations(pyfuse3.Operations):
             raise OperationUnsupported("device nodes, sockets and pipes are not supported")
         # tar --xattrs creates files in this way, to set attributes before it opens them. Until then the file is held open here: an empty
         # chunk or document cannot be published.
-        parent, text = self.inodes[parent_inode], text_of(name)
+        parent, text, since_ns = self.inodes[parent_inode], text_of(name), time.monotonic_ns()
         file, handle = await (await self.session.directory(parent)).create(text, OpenFlags(read=False, write=True))
-        entry = self.session.refer_created(parent, text, file, handle)
+        entry = self.session.refer_created(parent, text, file, handle, since_ns)
         self.session.hold(entry, handle)
         return self._attributor.entry(entry.ino, await handle.attributes())
 
@@ -326,7 +326,7 @@ class Operations(pyfuse3.Operations):
         flags: pyfuse3.FlagT,
         ctx: pyfuse3.RequestContext,
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
-        parent, text = self.inodes[parent_inode], text_of(name)
+        parent, text, since_ns = self.inodes[parent_inode], text_of(name), time.monotonic_ns()
         how = open_flags(flags)
         try:
             file, handle = await (await self.session.directory(parent)).create(text, how)
@@ -337,7 +337,7 @@ class Operations(pyfuse3.Operations):
             if not isinstance(node, File):
                 raise IsADirectory(f"{text!r}: is a folder", key=text) from None
             file, handle = node, await node.open(how)
-        entry = self.session.refer_created(parent, text, file, handle)
+        entry = self.session.refer_created(parent, text, file, handle, since_ns)
         return self._file_info(entry, handle, how, keep_cache=False, opener=ctx.pid), self._attributor.entry(
             entry.ino, await handle.attributes()
         )
@@ -427,9 +427,9 @@ class Operations(pyfuse3.Operations):
             return True
         return self.session.writable and (await self.session.attributes(self.inodes[inode])).writable
 
-    async def _referred(self, parent: Inode, name: str, node: VfsNode) -> pyfuse3.EntryAttributes:
+    async def _referred(self, parent: Inode, name: str, node: VfsNode, since_ns: int) -> pyfuse3.EntryAttributes:
         attributes = await node.attributes()
-        return self._attributor.entry(self.session.refer(parent, name, node, attributes).ino, attributes)
+        return self._attributor.entry(self.session.refer(parent, name, node, attributes, since_ns).ino, attributes)
 
     async def _size(self, inode: Inode) -> int:
         """Return the larger of a file's size and the kernel's idea of it: all before that is data."""

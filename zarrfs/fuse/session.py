@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import trio
@@ -121,19 +122,23 @@ class Session:
         # Folders check that themselves.
         if not inode.is_folder and inode.parent is not None and inode.parent.is_outdated:
             raise StaleEntry(f"{inode.path!r}: its folder was moved, replaced or erased", key=inode.path)
-        if inode.node is None:
+        while (found := inode.node) is None:
             if inode.parent is None:
                 raise NoSuchEntry("the root is gone")
+            since_ns = time.monotonic_ns()
             if inode.stamp:
                 node = await (await self.directory(inode.parent)).listed_file(inode.name)
             else:
                 node = await self.child(inode.parent, inode.name)
+            if inode.has_moved(since_ns):
+                # What was found at its old name may be another node.
+                continue
             if inode.is_folder not in (None, isinstance(node, Directory)):
                 # The kernel looks the name up again, and gets another inode.
                 raise StaleEntry(f"{inode.path!r}: replaced by {'a file' if inode.is_folder else 'a folder'}", key=inode.path)
             self.inodes.attach(inode, node)
             return node
-        return inode.node
+        return found
 
     async def directory(self, inode: Inode) -> Directory:
         """Return `node`, which must be a folder. Raises `StaleEntry` if it is gone, even if its name is in use."""
@@ -180,14 +185,14 @@ class Session:
         inode = self.inodes.refer(parent, name, is_folder=isinstance(node, Directory), stamp=stamp, since_ns=since_ns)
         if inode.open_handles and isinstance(node, File):
             inode = self._parted(inode, parent, name, node.of, stamp)
-        self.inodes.attach(inode, node)
+        self.inodes.attach(inode, node, since_ns)
         inode.size = attributes.size if attributes is not None else -1
         return inode
 
-    def refer_created(self, parent: Inode, name: str, file: File, handle: Handle) -> Inode:
+    def refer_created(self, parent: Inode, name: str, file: File, handle: Handle, since_ns: int = NOW) -> Inode:
         """Return `refer` for a file that was created, or opened instead of created."""
         inode = self._parted(self.inodes.refer(parent, name, is_folder=False), parent, name, handle.of)
-        self.inodes.attach(inode, file)
+        self.inodes.attach(inode, file, since_ns)
         return inode
 
     def _parted(self, inode: Inode, parent: Inode, name: str, of: object, stamp: int = 0) -> Inode:
