@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import trio_test
+from trio.testing import trio_test, wait_all_tasks_blocked
 
 from tests.support.callers import CALLER
 from tests.support.drivers import direct
-from zarrfs.keys import Key
+from zarrfs.keys import Key, Prefix
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import KeyStat
@@ -73,4 +73,74 @@ async def test_it_is_written_at_its_new_path(by: str, tmp_path: Path) -> None:
         await handlers.flush(info.fh)
         await handlers.release(info.fh)
         assert (await driver.stored("g/k"), await driver.stored("h/k")) == (b"another", b"mine")
+    await store.aclose()
+
+
+class SlowToReturn(ForwardingStore):
+    """A rename of a prefix has taken effect, but returns after ``goes_on`` only."""
+
+    def __init__(self, inner: FolderStore) -> None:
+        super().__init__(inner)
+        self.is_renamed, self.goes_on = trio.Event(), trio.Event()
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        renamed = await super().rename_prefix(old, new)
+        self.is_renamed.set()
+        await self.goes_on.wait()
+        return renamed
+
+
+@pytest.mark.parametrize("step", ["getattr of the folder", "getattr", "lookup", "open", "open again", "create", "flush"])
+@trio_test
+async def test_a_request_during_the_rename_is_about_what_is_renamed(step: str, tmp_path: Path) -> None:
+    store = SlowToReturn(FolderStore(str(tmp_path)))
+    async with direct(store, cache_dir=str(tmp_path), watch="off") as driver:
+        handlers, inodes = driver.handlers, driver.session.inodes
+        await driver.put("g/k", b"old")
+        folder, file = await driver._ino(f"{driver.raw}/g"), await driver._ino(f"{driver.raw}/g/k")
+        if step in ("getattr of the folder", "open again"):
+            # As after an earlier rename.
+            inodes[folder].node = inodes[file].node = None
+            inodes[file].stamp = 0
+        opened = await handlers.open(file, os.O_RDWR, CALLER)
+        if step == "flush":
+            await handlers.write(opened.fh, 0, b"new")
+
+        async def ask() -> None:
+            match step:
+                case "getattr of the folder":
+                    await handlers.getattr(folder, CALLER)
+                case "getattr":
+                    await handlers.getattr(file, CALLER)
+                case "lookup":
+                    entry = await handlers.lookup(folder, b"k", CALLER)
+                    driver._refer(entry)
+                    assert entry.st_ino == file
+                case "open" | "open again":
+                    info = await handlers.open(file, os.O_WRONLY | os.O_TRUNC, CALLER)
+                    await handlers.write(info.fh, 0, b"new")
+                    await handlers.flush(info.fh)
+                    await handlers.release(info.fh)
+                case "create":
+                    info, entry = await handlers.create(folder, b"new", 0o644, os.O_WRONLY | os.O_CREAT, CALLER)
+                    driver._refer(entry)
+                    await handlers.write(info.fh, 0, b"new")
+                    await handlers.flush(info.fh)
+                    await handlers.release(info.fh)
+                case "flush":
+                    await handlers.flush(opened.fh)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(driver.rename, f"{driver.raw}/g", f"{driver.raw}/h")
+            await store.is_renamed.wait()
+            try:
+                nursery.start_soon(ask)
+                await wait_all_tasks_blocked()
+            finally:
+                store.goes_on.set()
+        await handlers.release(opened.fh)
+        found = {"h/k": b"new" if "open" in step or step == "flush" else b"old"} | ({"h/new": b"new"} if step == "create" else {})
+        assert {key: await driver.stored(key) for key in ("g/k", "g/new", "h/k", "h/new")} == dict.fromkeys(
+            ("g/k", "g/new", "h/k", "h/new")
+        ) | found
     await store.aclose()

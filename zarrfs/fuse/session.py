@@ -126,10 +126,15 @@ class Session:
             if inode.parent is None:
                 raise NoSuchEntry("the root is gone")
             since_ns = time.monotonic_ns()
-            if inode.stamp:
-                node = await (await self.directory(inode.parent)).listed_file(inode.name)
-            else:
-                node = await self.child(inode.parent, inode.name)
+            try:
+                if inode.stamp:
+                    node = await (await self.directory(inode.parent)).listed_file(inode.name)
+                else:
+                    node = await self.child(inode.parent, inode.name)
+            except NoSuchEntry:
+                if inode.nameless or not inode.has_moved(since_ns):
+                    raise
+                continue
             if inode.has_moved(since_ns):
                 # What was found at its old name may be another node.
                 continue
@@ -173,8 +178,14 @@ class Session:
     async def attributes(self, inode: Inode) -> Attributes:
         """Return the attributes of ``inode``, as through an open handle if there is one."""
         while True:
-            open_file = self.open_file(inode)
-            attributes = await (open_file.handle if open_file is not None else await self.node(inode)).attributes()
+            open_file, since_ns = self.open_file(inode), time.monotonic_ns()
+            try:
+                attributes = await (open_file.handle if open_file is not None else await self.node(inode)).attributes()
+            except NoSuchEntry:
+                if inode.nameless or not inode.has_moved(since_ns):
+                    raise
+                # It was looked for at its old path.
+                continue
             # Else it was opened meanwhile, perhaps with another value.
             if self.open_file(inode) in (open_file, None):
                 return attributes

@@ -96,6 +96,10 @@ class Content(abc.ABC):
         """Return the content for a new open: itself, unless outdated."""
         return self
 
+    async def until_placed(self) -> bool:
+        """Wait while this mount moves or erases the folder that it is in. Return False, without a checkpoint, if it does not."""
+        return False
+
     def follow(self) -> None:
         """Update ``ident`` after a move of the value."""
 

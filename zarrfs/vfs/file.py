@@ -69,7 +69,10 @@ class StagedFile(File):
         return attributes if self.writable else attributes._replace(writable=False)
 
     async def until_moved(self) -> bool:
-        return await self.area.until_moved(self.ident)
+        waited = False
+        while await self.area.until_moved(self.ident) or await self.content.until_placed():
+            waited = True
+        return waited
 
     async def open(self, flags: OpenFlags) -> Handle:
         if flags.write and not self.writable:

@@ -7,6 +7,7 @@ If the store can distinguish the two (`zarrfs.stores.base.Store.anchor`), the fi
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from zarrfs.errors import StaleEntry
@@ -16,18 +17,22 @@ from zarrfs.stores.presupposing import presupposing
 
 
 class BoundFolder:
-    """A looked-up folder. ``prefix``: its place in the store; this mount's own renames update it."""
+    """A looked-up folder. ``prefix``: its place in the store; this mount's own renames update it once they have ended.
 
-    __slots__ = ("__weakref__", "_anchor", "prefix")
+    ``is_changing``: see `BoundFolders`."""
 
-    def __init__(self, store: Store, prefix: Prefix) -> None:
+    __slots__ = ("__weakref__", "_anchor", "_is_changing", "prefix")
+
+    def __init__(self, store: Store, prefix: Prefix, is_changing: Callable[[Prefix], bool]) -> None:
         self.prefix = prefix
-        self._anchor = store.anchor(prefix, spare=True) if prefix else None
+        self._is_changing = is_changing
+        # While this mount moves it, another folder may be there already, or none.
+        self._anchor = store.anchor(prefix, spare=True) if prefix and not is_changing(prefix) else None
 
     @property
     def is_outdated(self) -> bool:
-        """True if it is known to differ from the folder at ``prefix`` now."""
-        return self._anchor is not None and not self._anchor.is_at(self.prefix)
+        """True if it is known to differ from the folder at ``prefix`` now, and not because this mount is moving or erasing it."""
+        return self._anchor is not None and not self._anchor.is_at(self.prefix) and not self._is_changing(self.prefix)
 
     def follow(self, prefix: Prefix) -> None:
         """Record the move of the folder at its ``prefix`` to this one, unless it was outdated."""
@@ -46,15 +51,16 @@ class BoundFolder:
 
 
 class BoundFolders:
-    """The looked-up folders of a mount."""
+    """The looked-up folders of a mount. ``is_changing``: returns True while this mount moves or erases a prefix."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, is_changing: Callable[[Prefix], bool]) -> None:
         self._store = store
+        self._is_changing = is_changing
         self._all: weakref.WeakSet[BoundFolder] = weakref.WeakSet()
 
     def at(self, prefix: Prefix) -> BoundFolder:
         """Return the folder that is at ``prefix`` now."""
-        folder = BoundFolder(self._store, prefix)
+        folder = BoundFolder(self._store, prefix, self._is_changing)
         if prefix:
             self._all.add(folder)
         return folder

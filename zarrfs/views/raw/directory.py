@@ -25,7 +25,7 @@ from zarrfs.vfs.temporary import TemporaryContent, is_temporary
 from zarrfs.views.base import ViewContext
 from zarrfs.views.raw.bound import BoundFolders
 from zarrfs.views.raw.unlisted import leads_to_node
-from zarrfs.views.raw.value import VIEW, RawValue, ident
+from zarrfs.views.raw.value import VIEW, RawValue, ident, until_placed
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +86,9 @@ class RawDirectory(OverlayDirectory):
                 return self._file(content), None if self._is_staged(content) else snapshot.attributes
         if prefix in self._context.empty_prefixes or await self._exists(prefix):
             return self._at(prefix), None
+        if await until_placed(self._context, prefix) or self.prefix.child(part) != prefix:
+            # It, or this folder, may have been moved already, and is known at its new place only now.
+            return await self.look(name)
         raise no_such_entry(name)
 
     @property
@@ -164,7 +167,10 @@ class RawDirectory(OverlayDirectory):
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
         if is_temporary(name):
             return self._context.temporaries.content(self.here + name)
-        return RawValue(self._context, self.prefix.key(self._new_part(name)))
+        part = self._new_part(name)
+        while await until_placed(self._context, self.prefix):
+            self.check()
+        return RawValue(self._context, self.prefix.key(part))
 
     def creator(self, content: Content) -> Callable[[Buffer], Awaitable[None]]:
         assert isinstance(content, RawValue)

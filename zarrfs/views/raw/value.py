@@ -23,7 +23,7 @@ from zarrfs.vfs.content import Snapshot, WholeContent
 from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.stage import Stage, StagingRoom
-from zarrfs.views.base import ViewContext
+from zarrfs.views.base import ViewContext, path_of
 
 VIEW = "raw"
 
@@ -55,6 +55,8 @@ class RawValue(WholeContent):
     async def snapshot(self) -> RawSnapshot | None:
         await self._context.flush_queued(self.key)
         stat = await self._store.stat(self.key)
+        while stat is None and await self.until_placed():
+            stat = await self._store.stat(self.key)
         if stat is None:
             return None
         self._size = stat.size
@@ -83,7 +85,11 @@ class RawValue(WholeContent):
     def is_outdated(self) -> bool:
         if self._described is not None and self._described[0].why_gone is not None:
             return True
-        return self._folder is not None and not self._folder.is_at(self.key.parent)
+        folder = self.key.parent
+        return self._folder is not None and not self._folder.is_at(folder) and not is_changing(self._context, folder)
+
+    async def until_placed(self) -> bool:
+        return await until_placed(self._context, self.key.parent)
 
     def follow(self) -> None:
         if self._described is None:
@@ -149,6 +155,8 @@ class RawValue(WholeContent):
 
     async def publish(self, data: Buffer) -> None:
         await self._context.flush_queued(self.key)
+        while await self.until_placed():
+            pass
         async with self._context.hierarchy.live.changing_document(self.key):
             if self.is_outdated:
                 raise StaleEntry(f"the folder of {self.key!r}, or the array that it describes, was moved or erased", key=self.key)
@@ -245,6 +253,23 @@ class RawSnapshot(Snapshot):
             raise StaleEntry(f"{self._key!r} was replaced while it was being read", key=self._key) from error
         assert parts[0] is not None
         return parts[0]
+
+
+def is_changing(context: ViewContext, folder: Prefix) -> bool:
+    """Return True while this mount moves or erases ``folder``, or one above it: it may have its new place already, or none."""
+    path = path_of(folder)
+    return path is not None and context.hierarchy.live.is_changing(path)
+
+
+async def until_placed(context: ViewContext, folder: Prefix) -> bool:
+    """Wait while `is_changing`. Return False, without a checkpoint, if it is not.
+
+    What is bound to the folder meanwhile would find none at the old path, and be stale at the new one."""
+    path = path_of(folder)
+    if path is None or not context.hierarchy.live.is_changing(path):
+        return False
+    await context.hierarchy.live.wait_stable(path)
+    return True
 
 
 def names_of(target: Key | Prefix) -> tuple[str, ...]:

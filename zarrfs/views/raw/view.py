@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import Key, Prefix
@@ -12,7 +13,7 @@ from zarrfs.vfs.node import Directory
 from zarrfs.views.base import Affected, NamedEntry, View, ViewContext, ViewPlugin
 from zarrfs.views.raw.bound import BoundFolders
 from zarrfs.views.raw.directory import RawDirectory
-from zarrfs.views.raw.value import VIEW, RawValue, ident, names_of
+from zarrfs.views.raw.value import VIEW, RawValue, ident, is_changing, names_of
 
 
 class RawView(View):
@@ -20,7 +21,7 @@ class RawView(View):
 
     def __init__(self, context: ViewContext) -> None:
         self._context = context
-        self._folders = BoundFolders(context.store)
+        self._folders = BoundFolders(context.store, partial(is_changing, context))
 
     def root(self) -> Directory:
         return RawDirectory(self._context, self._folders, Prefix(""))
