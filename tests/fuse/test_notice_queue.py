@@ -86,7 +86,10 @@ def test_others_are_told_and_what_needs_the_same_lock_is_told_in_order(kernel: K
         assert kernel.told[3:5] == [(1, "a"), (1, "b")]
         await notifier.drained()
         assert kernel.told[5:] == [(1, "c")]
-        assert len(notifier) == 0
+        with trio.fail_after(60):
+            # Of a notice that was overtaken its thread tells a moment later.
+            while len(notifier):
+                await trio.lowlevel.checkpoint()
         notifier.stop()
         assert notifier.has_stopped(60)
 
