@@ -154,6 +154,22 @@ async def test_a_value_that_another_program_makes_first_is_not_replaced(path: Pa
         assert sorted(os.listdir(path)) == ["a", "k", "new"]
 
 
+@trio_test
+async def test_a_new_value_whose_other_name_another_mount_removes_is_created(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was reported as another program's: the file was closed, so that a listing took its temporary name for one left behind."""
+    link = os.link
+
+    async with aclosing(FolderStore(str(path))) as store, aclosing(FolderStore(str(path))) as other:
+
+        def linked(*names: str, **folders: Any) -> None:
+            link(*names, **folders)
+            assert len(other.list_dir_now(Prefix(""))) == 3
+
+        monkeypatch.setattr(os, "link", linked)
+        await store.set(Key("new"), b"ours", expect=ABSENT)
+        assert sorted(os.listdir(path)) == ["a", "k", "new"]
+
+
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO], ids=["no such operation", "broken"])
 @trio_test
 async def test_a_folder_that_cannot_be_synced_is_an_error_where_folders_can_be(

@@ -73,7 +73,8 @@ def unlink(folder: int, name: str) -> None:
 def link_new(folder: int, temporary: str, name: str) -> None:
     """Rename a file to a name that is free. Raises `FileExistsError`."""
     os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    os.unlink(temporary, dir_fd=folder)
+    # Its writer has closed it: a listing by another mount may have removed it as left behind.
+    unlink(folder, temporary)
 
 
 def exchange(folder: int, name: str, other_folder: int, other_name: str) -> None:
