@@ -236,12 +236,13 @@ class NewNodes:
         if not over:
             await self._store.erase_values(stale)
         await self.write_entry(layout)
+        # Without them the document would describe an incomplete node.
+        for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
+            await self._store.make_prefix(prefix)
         for key, value in written.items():
             await self._store.set(key, value)
         if over:
             await self._store.erase_values(stale)
-        for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
-            await self._store.make_prefix(prefix)
         self._hierarchy.empty_groups.stored(node.path)
         await self._copies.follow(layout, [node.path])
 

@@ -1,0 +1,89 @@
+"""Edits through ``chunks/`` that fail or are killed at any store operation: what was accepted is not lost, and a second attempt works."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+
+from tests.hierarchy.test_several_steps import STORES, Faulty, Killed
+from tests.support.trees import load, tree_over, walk, write
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.errors import ZarrfsError
+from zarrfs.vfs.node import Directory
+
+pytestmark = pytest.mark.logs("")
+ELEMENTS = np.arange(1, 9, dtype="<i4")
+DOCUMENT = json.dumps(
+    {
+        "zarr_format": 2,
+        "shape": [8],
+        "chunks": [4],
+        "dtype": "<i4",
+        "fill_value": 0,
+        "order": "C",
+        "compressor": None,
+        "filters": None,
+    }
+).encode()
+
+
+async def folder(tree: MountTree, path: str) -> Directory:
+    found = await walk(tree, path)
+    assert isinstance(found, Directory)
+    return found
+
+
+@pytest.mark.parametrize("dialect", ["v0", "v2"])
+def test_a_chunk_that_waits_for_its_document_is_stored_with_the_second_attempt(dialect: str, tmp_path: Path) -> None:
+    """In v0 the array existed without the folder of its chunks; the chunk then belonged to an array that no more existed."""
+
+    async def attempt(at: int) -> bool:
+        path = tmp_path / str(at)
+        await trio.Path(path).mkdir()
+        store = Faulty(path, STORES["exchange"])
+        async with tree_over(store, f"file:{path}", new_dialect=dialect, watch="no") as tree:
+            await (await folder(tree, "chunks")).mkdir("n")
+            await write(tree, "chunks/n/1", ELEMENTS[4:].tobytes())
+            store.at = store.count + at
+            with suppress(ZarrfsError):
+                await write(tree, "chunks/n/.zarray", DOCUMENT)
+            happened = store.count > store.at
+            store.at = -1
+            await write(tree, "chunks/n/.zarray", DOCUMENT)
+            np.testing.assert_array_equal((await load(tree, "npy/n.npy"))[4:], ELEMENTS[4:])
+            assert await tree.publish_all() == []
+        await store.aclose()
+        return happened
+
+    at = 0
+    while trio.run(attempt, at):
+        at += 1
+    assert at > 1
+
+
+def test_a_killed_creation_leaves_no_array_of_v0_without_the_folder_of_its_chunks(tmp_path: Path) -> None:
+    """Zarr 0.4 lists that folder without a check that it exists."""
+
+    async def attempt(at: int) -> bool:
+        path = tmp_path / str(at)
+        await trio.Path(path).mkdir()
+        store = Faulty(path, STORES["exchange"])
+        store.at, store.kills, store.late = at, True, True
+        with suppress(Killed, BaseExceptionGroup):
+            async with tree_over(store, f"file:{path}", new_dialect="v0", watch="no") as tree:
+                await (await folder(tree, "chunks")).mkdir("n")
+                await write(tree, "chunks/n/.zarray", DOCUMENT)
+        store.end_process()
+        await store.inner.aclose()
+        assert not (path / "n/__zmeta__").exists() or (path / "n/__zdata__").is_dir()
+        return store.is_dead
+
+    at = 0
+    while trio.run(attempt, at):
+        at += 1
+    assert at > 1
