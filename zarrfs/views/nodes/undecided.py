@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from zarrfs.errors import ContentInvalid, EntryExists, ZarrfsError
+from zarrfs.errors import ContentInvalid, EntryExists, StoreError, ZarrfsError
 from zarrfs.keys import NodePath
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
@@ -16,14 +16,14 @@ from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None:
     """Turn the files with names of chunks of the array at ``path``, written before its document, into these chunks.
 
-    Raises `ContentInvalid` for files that do not fit; they continue to wait.
+    Raises `ContentInvalid` for files that do not fit, and the error of the store for those that it could not store; they continue to wait.
     """
     context = view_format.context
     open_array = await context.hierarchy.array(path)
     if open_array is None:
         return
     keys, ndim = view_format.keys(open_array.array.node), open_array.array.metadata.ndim
-    refused: list[str] = []
+    refused: list[ZarrfsError] = []
     waiting = view_format.state.undecided_below(path)
     for each in waiting:
         # The store may have these folders only now, with times of their own.
@@ -34,14 +34,18 @@ async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None
             coords = keys.decode(inside + name, ndim)
             if coords is None or not open_array.array.has(coords):
                 if view_format.looks_like_chunk(inside + name):
-                    refused.append(f"{inside + name!r} is not a chunk of {path}: grid shape {open_array.array.metadata.grid_shape}")
+                    grid_shape = open_array.array.metadata.grid_shape
+                    refused.append(ContentInvalid(f"{inside + name!r} is not a chunk of {path}: grid shape {grid_shape}", key=path))
                 continue
             try:
                 await _become_chunk(view_format, view_format.chunk(open_array, coords))
             except ZarrfsError as error:
-                refused.append(str(error))
+                refused.append(error)
     if refused:
-        raise ContentInvalid(f"{path} was created, but some of the waiting chunks were refused: {refused[0]}", key=path)
+        # A full disk is not the fault of the content.
+        first = next((each for each in refused if isinstance(each, StoreError)), None)
+        kind, reason = (type(first), first) if first is not None else (ContentInvalid, refused[0])
+        raise kind(f"{path} was created, but some of the waiting chunks were refused: {reason}", key=path)
 
 
 async def node_from_undecided(view_format: ViewFormat, path: NodePath) -> None:
