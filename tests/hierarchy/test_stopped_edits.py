@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trio
+import zarr
+from trio.testing import trio_test
 
 from tests.hierarchy.test_several_steps import STORES, Faulty, Killed
-from tests.support.trees import load, tree_over, walk, write
+from tests.support.trees import load, tree_of, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import StoreFull
-from zarrfs.vfs.node import Directory
+from zarrfs.vfs.node import Directory, OpenFlags
 
 pytestmark = pytest.mark.logs("")
 ELEMENTS = np.arange(1, 9, dtype="<i4")
@@ -64,6 +66,19 @@ def test_a_chunk_that_waits_for_its_document_is_stored_with_the_second_attempt(d
     while trio.run(attempt, at):
         at += 1
     assert at > 1
+
+
+@trio_test
+async def test_the_fsync_of_a_chunk_that_waits_is_carried_out_with_the_document(tmp_path: Path) -> None:
+    """A kill lost the chunk, which was only queued for its shard, although all was synced."""
+    async with tree_of(tmp_path, new_dialect="v3", new_shards="2", shard_delay="3600") as tree:
+        await (await folder(tree, "chunks")).mkdir("n")
+        _, handle = await (await folder(tree, "chunks/n")).create("1", OpenFlags(read=False, write=True))
+        await handle.write(0, ELEMENTS[4:].tobytes())
+        await handle.fsync()
+        await handle.release()
+        await write(tree, "chunks/n/.zarray", DOCUMENT)
+        np.testing.assert_array_equal(zarr.open_array(tmp_path / "n", mode="r")[4:], ELEMENTS[4:])
 
 
 def test_a_killed_creation_leaves_no_array_of_v0_without_the_folder_of_its_chunks(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+from zarrfs import durability
 from zarrfs.errors import ContentInvalid, EntryExists, StoreError, ZarrfsError
 from zarrfs.keys import NodePath
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
@@ -16,7 +17,7 @@ from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None:
     """Turn the files with names of chunks of the array at ``path``, written before its document, into these chunks.
 
-    Raises `ContentInvalid` for files that do not fit, and the error of the store for those that it could not store; they continue to wait.
+    Raises `ContentInvalid` for files that do not fit, and the error of the store for others; they continue to wait.
     """
     context = view_format.context
     open_array = await context.hierarchy.array(path)
@@ -81,14 +82,20 @@ async def _become_chunk(view_format: ViewFormat, chunk: NodeContent) -> None:
         snapshot = await context.temporaries.content(chunk.ident).snapshot()
         if snapshot is None:
             return
+        known = context.temporaries.find(chunk.ident)
+        is_synced = known is not None and known.synced
         state.became_chunks.add(chunk.ident)
         try:
-            await chunk.publish(await snapshot.read(0, snapshot.attributes.size))
+            with durability.demanded(is_synced):
+                await chunk.publish(await snapshot.read(0, snapshot.attributes.size))
+            if known is not None and known.mtime_was_set:
+                await chunk.set_mtime(known.mtime_ns)
+            if is_synced:
+                # Its fsync was answered when there was no array to store it in.
+                with durability.demanded():
+                    await chunk.sync()
         finally:
             state.became_chunks.discard(chunk.ident)
             await snapshot.aclose()
-        known = context.temporaries.find(chunk.ident)
         context.temporaries.remove(chunk.ident)
-        if known is not None and known.mtime_was_set:
-            await chunk.set_mtime(known.mtime_ns)
     context.staging.changed(chunk.ident)
