@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from contextlib import suppress
+import os
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +14,17 @@ import trio
 import zarr
 from trio.testing import trio_test
 
+from tests.hierarchy.test_amending import STORES as STORES_WITH_COPIES
 from tests.hierarchy.test_several_steps import STORES, Faulty, Killed
+from tests.support.stores import fill
 from tests.support.trees import load, tree_of, tree_over, walk, write
+from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import StoreFull
+from zarrfs.keys import APART, Key
+from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.values import Expected, Generation
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Directory, OpenFlags
 
 pytestmark = pytest.mark.logs("")
@@ -79,6 +88,54 @@ async def test_the_fsync_of_a_chunk_that_waits_is_carried_out_with_the_document(
         await handle.release()
         await write(tree, "chunks/n/.zarray", DOCUMENT)
         np.testing.assert_array_equal(zarr.open_array(tmp_path / "n", mode="r")[4:], ELEMENTS[4:])
+
+
+class AskingForLock(ForwardingStore):
+    """A folder that notes at each change of a document whether another mount could edit nodes at this moment."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(FolderStore(str(path)))
+        self.path = path
+        self.others_may_edit: list[bool] = []
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        self._look(key)
+        return await super().set(key, value, expect=expect)
+
+    async def erase(self, key: Key) -> None:
+        self._look(key)
+        await super().erase(key)
+
+    def _look(self, key: Key) -> None:
+        if not key.startswith(APART):
+            fd = os.open(self.path, os.O_RDONLY)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.others_may_edit.append(True)
+            except BlockingIOError:
+                self.others_may_edit.append(False)
+            finally:
+                os.close(fd)
+
+
+@trio_test
+async def test_other_mounts_edit_nothing_during_a_recovery(tmp_path: Path) -> None:
+    """What another mount stored between the steps of a recovery was replaced by what was there before the interrupted operation."""
+    inner = FolderStore(str(tmp_path))
+    await fill(inner, {key: json.dumps(value).encode() for key, value in STORES_WITH_COPIES["v2"].items()})
+    await inner.aclose()
+    store = Faulty(tmp_path, STORES["exchange"])
+    # The record and the first of two documents.
+    store.at, store.kills, store.late = 1, True, True
+    with suppress(Killed, BaseExceptionGroup):
+        async with tree_over(store, f"file:{tmp_path}", watch="no") as tree:
+            await write(tree, "chunks/a/.zattrs", b'{"units": "new"}')
+    store.end_process()
+    await store.inner.aclose()
+    async with aclosing(AskingForLock(tmp_path)) as asking, tree_over(asking, f"file:{tmp_path}", watch="no") as tree:
+        await tree.recover()
+        assert asking.others_may_edit and not any(asking.others_may_edit)
+    assert json.loads((tmp_path / "a/.zattrs").read_bytes()) == {"units": "old"}
 
 
 def test_a_killed_creation_leaves_no_array_of_v0_without_the_folder_of_its_chunks(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from zarrfs.errors import IntentTooNew, StoreFull, ZarrfsError
@@ -53,15 +53,18 @@ async def recover(
         async for intent, record in left:
             try:
                 if record is not None:
-                    is_done = await resolve(intents.store, intent, record)
-                    hierarchy.forget_all()
-                    if record.operation == "erase":
-                        # Content in its place was not taken away.
-                        is_done = await hierarchy.node(record.path) is None
-                    log.warning("%s: interrupted operation (%s) %s", record.path, record.name, "completed" if is_done else "undone")
-                    recovered.append(Recovered(record.name, record.path, is_done))
-                    if not await is_renewed(copies, intent, record, failed):
-                        continue
+                    async with _no_edits_by_others(hierarchy, intents.store, record.path):
+                        is_done = await resolve(intents.store, intent, record)
+                        hierarchy.forget_all()
+                        if record.operation == "erase":
+                            # Content in its place was not taken away.
+                            is_done = await hierarchy.node(record.path) is None
+                        log.warning(
+                            "%s: interrupted operation (%s) %s", record.path, record.name, "completed" if is_done else "undone"
+                        )
+                        recovered.append(Recovered(record.name, record.path, is_done))
+                        if not await is_renewed(copies, intent, record, failed):
+                            continue
             except ZarrfsError as error:
                 message = f"{intent.prefix}: interrupted operation neither completed nor undone: {error}"
                 log.error("%s", message)
@@ -73,6 +76,16 @@ async def recover(
                     # Without locks between processes another mount may be working on it.
                     log.warning("%s: left behind, or in use by another mount", intent.prefix)
     return recovered
+
+
+@asynccontextmanager
+async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath) -> AsyncGenerator[None]:
+    """Exclude edits of nodes by other mounts, as `NodeEditor.editing` does: what they store meanwhile must not be undone."""
+    roots = {layout.dialect.root_keys(layout.prefix)[0] for layout in await hierarchy.layouts(path)}
+    async with AsyncExitStack() as stack:
+        for key in sorted(roots):
+            await stack.enter_async_context(store.exclusive(key))
+        yield
 
 
 async def is_renewed(
