@@ -15,9 +15,9 @@ import zarr
 from trio.testing import trio_test
 
 from tests.hierarchy.test_amending import STORES as STORES_WITH_COPIES
-from tests.hierarchy.test_several_steps import STORES, Faulty, Killed
+from tests.hierarchy.test_several_steps import STORES, Faulty, Killed, npy
 from tests.support.stores import fill
-from tests.support.trees import load, tree_of, tree_over, walk, write
+from tests.support.trees import load, read, tree_of, tree_over, walk, write
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import StoreFull
@@ -159,3 +159,22 @@ def test_a_killed_creation_leaves_no_array_of_v0_without_the_folder_of_its_chunk
     while trio.run(attempt, at):
         at += 1
     assert at > 1
+
+
+@pytest.mark.parametrize("dialect", ["v0", "v1", "v2", "v3", "v3_2019", "v3_2022"])
+@trio_test
+async def test_an_array_that_is_saved_over_keeps_the_attributes_that_another_mount_has_just_stored(
+    dialect: str, tmp_path: Path
+) -> None:
+    """It got those that this mount had read before."""
+    options = {"new_dialect": dialect, "watch": "no"}
+    async with tree_of(tmp_path, **options) as tree, tree_of(tmp_path, **options) as other:
+        await write(tree, "npy/a.npy", npy(ELEMENTS))
+        await write(tree, "chunks/a/.zattrs", b'{"units": "old"}')
+        assert b"old" in await read(tree, "chunks/a/.zattrs")
+        await write(other, "chunks/a/.zattrs", b'{"units": "new"}')
+        await write(tree, "npy/a.npy", npy(ELEMENTS[:3]))
+        assert b"new" in await read(tree, "chunks/a/.zattrs")
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), ELEMENTS[:3])
+    async with tree_of(tmp_path, **options) as tree:
+        assert json.loads(await read(tree, "chunks/a/.zattrs"))["units"] == "new"

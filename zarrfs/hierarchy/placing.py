@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
 
 import trio
 
+from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.hierarchy.intents import Intents, copy_into_place
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
+from zarrfs.hierarchy.stored_documents import weight
 from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.values import Generation
 
 log = logging.getLogger(__name__)
+
+Keep = Callable[[ArrayNode], Mapping[str, Any]]
 
 
 def prefix_of(layout: Layout, node: ArrayNode) -> Prefix:
@@ -33,6 +39,8 @@ class Placing:
         self._intent = intents.new()
         self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[len(prefix_of(layout, node)) :])
         """Prefix of its chunks until then."""
+        self.keep: Keep | None = None
+        """Called with the array that it replaces, as it is stored then; returns the attributes that it gets."""
         self.is_placed = False
         self._document: tuple[Key, Generation | None] | None = None
         """The document stored last, relative to its folder: its generation identifies the array anywhere."""
@@ -53,6 +61,11 @@ class Placing:
         if self._intent.is_unknown and not self._intent.may_take_effect:
             self._intent.is_unknown = False
             await self._resolve()
+        if over and self.keep is not None:
+            stored = {key: before[key] for key in layout.document_keys(node.path) if key in before}
+            replaced = await threads.cpu(weight(stored), layout.parse, node.path, stored)
+            if isinstance(replaced, ArrayNode):
+                node = replace(node, attributes=self.keep(replaced))
         written = layout.format(node)
         prefix = prefix_of(layout, node)
         if node.path == ROOT or not self._store.capabilities.rename:

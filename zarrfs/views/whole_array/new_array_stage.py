@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
 from zarrfs.buffers import Buffer
 from zarrfs.containers.base import Container, Head, Literal
-from zarrfs.dialects.base import Dialect
 from zarrfs.errors import (
     ContentInvalid,
     FileTooLarge,
@@ -160,18 +159,11 @@ class NewArrayStage(Stage):
             await (self._writer.publish() if is_zero else self._writer.publish_whole())
             layout = await self._context.editor.layout_for(self._path)
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
-            node = replace(node, attributes=await self._attributes(layout.dialect))
             await (self._create(node) if self._placing is None else self._put(node, self._placing))
         self._published = True
         self.replaces = self._replaced is not None and not self._same
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
-
-    async def _attributes(self, dialect: Dialect) -> Mapping[str, Any]:
-        """Return the present attributes of the replaced array that the new one keeps."""
-        assert self._node is not None
-        now = await self._context.hierarchy.node(self._path) if self._replaced is not None else None
-        return kept_attributes(now, self._node, dialect) if isinstance(now, ArrayNode) else {}
 
     async def unnamed(self) -> None:
         if self._writer is None or self._node is None or self._published:
@@ -267,6 +259,8 @@ class NewArrayStage(Stage):
         apart = self._making.chunk_prefix
         # Concurrent readers of the file find its chunks at the old prefix or at the new one.
         async with self._making.changing():
+            if self._replaced is not None:
+                placing.keep = partial(kept_attributes, new=node, dialect=layout.dialect)
             await self._context.editor.put(node, placing, over=self._replaced is not None)
             self._making.document, self._making.generation = placing.document(layout, node)
             self._making.move(self._making.path, node.chunk_prefix)
@@ -275,7 +269,7 @@ class NewArrayStage(Stage):
             self._context.hierarchy.live.hold(self._making)
         await placing.end()
         stored = [Key(node.chunk_prefix + key[len(apart) :]) for key in self._stored_apart]
-        self._on_stored((*stored, *layout.format(node)))
+        self._on_stored((*stored, *layout.document_keys(node.path)))
 
     async def _create(self, node: ArrayNode) -> None:
         assert self._writer is not None
