@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from tests.support.stores import fill
 from tests.support.trees import load, read, tree_of, tree_over, walk, write
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import StoreFull
+from zarrfs.errors import StaleEntry, StoreFull
 from zarrfs.keys import APART, Key
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import Expected, Generation
@@ -178,3 +178,38 @@ async def test_an_array_that_is_saved_over_keeps_the_attributes_that_another_mou
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), ELEMENTS[:3])
     async with tree_of(tmp_path, **options) as tree:
         assert json.loads(await read(tree, "chunks/a/.zattrs"))["units"] == "new"
+
+
+class AskedForLock(ForwardingStore):
+    """A store that tells when a lock was asked for."""
+
+    asked = trio.Event()
+
+    def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
+        self.asked.set()
+        return super().exclusive(key)
+
+
+@trio_test
+async def test_an_edit_that_waits_for_another_mount_is_refused_if_that_renames_its_array(tmp_path: Path) -> None:
+    """It was refused after it had changed the renamed array, of which a consolidated copy then differed."""
+    inner = FolderStore(str(tmp_path))
+    async with aclosing(AskedForLock(inner)) as store, tree_over(store, f"file:{tmp_path}", watch="no") as tree:
+        await (await folder(tree, "npy")).mkdir("g")
+        await write(tree, "npy/g/a.npy", npy(ELEMENTS))
+        await write(tree, "chunks/g/a/.zattrs", b'{"units": "old"}')
+        before = (tmp_path / "g/a/zarr.json").read_bytes()
+        store.asked = trio.Event()
+        lock = os.open(tmp_path, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        async def attempt() -> None:
+            with pytest.raises(StaleEntry):
+                await write(tree, "chunks/g/a/.zattrs", b'{"units": "new"}')
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(attempt)
+            await store.asked.wait()
+            (tmp_path / "g").rename(tmp_path / "gg")
+            os.close(lock)
+        assert (tmp_path / "gg/a/zarr.json").read_bytes() == before

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Collection
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 
 import trio
@@ -178,7 +178,7 @@ class NodeEditor:
         Raises `NoSuchEntry`, `MetadataError`, `StaleEntry`; then nothing is changed.
         """
         layout = await self._new.layout_for(path)
-        async with self.editing(layout, path):
+        async with self.editing(layout, path), _bound_to(of):
             node = await self._hierarchy.node(path)
             if node is None:
                 raise NoSuchEntry(f"{path}: no such node", key=path)
@@ -189,8 +189,7 @@ class NodeEditor:
                     await self._new.make_parents(layout, path)
                     await self._new.write(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
                 return
-            with _presupposing(of):
-                await self._amend(layout, path, edit)
+            await self._amend(layout, path, edit)
 
     async def has_copy(self, group: GroupNode) -> bool:
         """Return `ConsolidatedCopies.is_in`."""
@@ -219,12 +218,8 @@ class NodeEditor:
             if (live := self._hierarchy.live.at(path)) is not None:
                 # Only of this array: failures of shards queued for an earlier array there do not concern the caller.
                 await self._hierarchy.queued.publish(live)
-            async with self._hierarchy.live.changing(*layout.document_keys(path)):
-                if of is not None:
-                    # The array may have changed during the wait for publishers.
-                    await of.confirmed()
-                with _presupposing(of):
-                    await self._resize(layout, node, shape, erase_outside=erase_outside)
+            async with self._hierarchy.live.changing(*layout.document_keys(path)), _bound_to(of):
+                await self._resize(layout, node, shape, erase_outside=erase_outside)
 
     async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: EraseOutside) -> None:
         path = node.path
@@ -445,5 +440,10 @@ class NodeEditor:
         return [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
 
 
-def _presupposing(node: LiveNode | None) -> AbstractContextManager[None]:
-    return node.presupposed() if node is not None else nullcontext()
+@asynccontextmanager
+async def _bound_to(node: LiveNode | None) -> AsyncIterator[None]:
+    """Direct the edit in the body to this array in use, which may have been moved or changed while the edit waited for others."""
+    if node is not None:
+        await node.confirmed()
+    with node.presupposed() if node is not None else nullcontext():
+        yield
