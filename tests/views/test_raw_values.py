@@ -13,6 +13,7 @@ import trio
 import trio.testing
 from trio.testing import trio_test
 
+from tests.support.small_disks import small_disk
 from tests.support.stores import contents, fill
 from tests.support.trees import READ_ONLY, read, tree_of, tree_over, walk, write
 from zarrfs.buffers import Buffer
@@ -197,3 +198,14 @@ async def test_a_part_of_a_value_that_another_program_replaces_while_the_write_w
                 tree.observed.announce(Change(Key("k"), "set", external=True))
         await handle.release()
         assert len(refused) == 1 and (tmp_path / "k").read_bytes() == b"B" * 6
+
+
+@trio_test
+async def test_a_value_is_read_without_room_in_the_cache_folder(tmp_path: Path) -> None:
+    """It was to be held whole for later reads, in a file, and reading it was EFBIG."""
+    value = os.urandom(4 << 20)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/k").write_bytes(value)
+    with small_disk(tmp_path / "cache", "1m") as cache:
+        async with tree_of(tmp_path / "store", memory_limit="64MiB", cache_dir=str(cache)) as tree:
+            assert await read(tree, "raw/k") == value

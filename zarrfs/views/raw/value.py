@@ -8,7 +8,7 @@ from contextlib import suppress
 import trio
 
 from zarrfs.buffers import Buffer
-from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, ZarrfsError
+from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, TooLarge, ZarrfsError
 from zarrfs.hierarchy.described_apart import described_apart
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.keys import WHOLE, ByteRange, Key, NodePath, Prefix
@@ -228,8 +228,10 @@ class RawSnapshot(Snapshot):
     async def read(self, offset: int, size: int) -> Buffer:
         # If the memory is in use, each read requests its part.
         if self._value is None and self._stat.size <= WHOLE_NBYTES and self._room.has(self._stat.size):
-            self._value = kept(await self._part(WHOLE), self._room)
-            self._let_go()
+            # Without room for it in the cache folder, too.
+            with suppress(TooLarge):
+                self._value = kept(await self._part(WHOLE), self._room)
+                self._let_go()
         if self._value is not None:
             return memoryview(self._value.data)[offset : offset + size]
         return await self._part(ByteRange(offset, size))
