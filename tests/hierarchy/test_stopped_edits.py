@@ -17,11 +17,12 @@ from trio.testing import trio_test
 from tests.hierarchy.test_amending import STORES as STORES_WITH_COPIES
 from tests.hierarchy.test_several_steps import STORES, Faulty, Killed, npy
 from tests.support.stores import fill
-from tests.support.trees import load, read, tree_of, tree_over, walk, write
+from tests.support.trees import load, names, read, tree_of, tree_over, walk, write
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import StaleEntry, StoreFull
-from zarrfs.keys import APART, Key
+from zarrfs.errors import NoSuchEntry, StaleEntry, StoreFull
+from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.keys import APART, ROOT, Key
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
@@ -213,3 +214,29 @@ async def test_an_edit_that_waits_for_another_mount_is_refused_if_that_renames_i
             (tmp_path / "g").rename(tmp_path / "gg")
             os.close(lock)
         assert (tmp_path / "gg/a/zarr.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("renamed", ["a", "g"], ids=["array", "group above"])
+@pytest.mark.parametrize("dialect", ["v2", "v3", "v3_2022"])
+@trio_test
+async def test_an_array_that_another_mount_has_renamed_does_not_return_from_its_copy(
+    dialect: str, renamed: str, tmp_path: Path
+) -> None:
+    """Its documents were written out of the consolidated copy as it was known: an array without chunks, which read as fill value."""
+    options = {"new_dialect": dialect, "watch": "no"}
+    async with tree_of(tmp_path, **options) as tree, tree_of(tmp_path, **options) as other:
+        await (await folder(tree, "npy")).mkdir("g")
+        await write(tree, "npy/g/a.npy", npy(ELEMENTS))
+        editor = NodeEditor(tree.hierarchy, tree.store, tree.intents, new_dialect=dialect)
+        assert await editor.consolidate(ROOT)
+        await load(other, "npy/g/a.npy")
+        await (await folder(tree, "npy/g")).rename("a.npy", await folder(tree, "npy/g"), "first.npy")
+        if renamed == "a":
+            with suppress(NoSuchEntry):
+                await (await folder(other, "npy/g")).rename("a.npy", await folder(other, "npy/g"), "second.npy")
+        else:
+            await (await folder(other, "npy")).rename("g", await folder(other, "npy"), "h")
+    async with tree_of(tmp_path, **options) as tree:
+        (group,) = await names(tree, "npy")
+        assert await names(tree, f"npy/{group}") == {"first.npy"}
+        np.testing.assert_array_equal(await load(tree, f"npy/{group}/first.npy"), ELEMENTS)

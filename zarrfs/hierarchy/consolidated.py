@@ -35,6 +35,10 @@ class ConsolidatedCopies:
         """
         if layout.copied(path) is None:
             return
+        # Another mount may have moved or erased nodes, and taken them out of the copy, since this one has read it.
+        self._hierarchy.roots.expire()
+        self._hierarchy.forgotten.add(path)
+        layout = next((each for each in await self._hierarchy.layouts(path) if each.dialect.name == layout.dialect.name), layout)
         async for each in self._explicit_from(path):
             missing = layout.missing_documents(each, await self._hierarchy.documents(layout.document_keys(each)))
             for key, value in missing.items():
