@@ -20,7 +20,7 @@ from tests.support.stores import fill
 from tests.support.trees import load, names, read, tree_of, tree_over, walk, write
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import NoSuchEntry, StaleEntry, StoreFull
+from zarrfs.errors import NoSuchEntry, StaleEntry, StoreFull, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.keys import APART, ROOT, Key
 from zarrfs.stores.folder.store import FolderStore
@@ -240,3 +240,51 @@ async def test_an_array_that_another_mount_has_renamed_does_not_return_from_its_
         (group,) = await names(tree, "npy")
         assert await names(tree, f"npy/{group}") == {"first.npy"}
         np.testing.assert_array_equal(await load(tree, f"npy/{group}/first.npy"), ELEMENTS)
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("then", ["a.npy to k.npy", "g to h", "a.npy removed"])
+@pytest.mark.parametrize("does", ["rename", "replace"])
+def test_no_array_without_its_chunks_is_left_by_a_kill_and_another_mount(does: str, then: str, tmp_path: Path) -> None:
+    """Documents are elsewhere in this layout: of each array in the middle of an operation, another mount moved or erased the chunks.
+
+    It knew the array from before. The recovery then gave an array that read as fill value."""
+
+    async def attempt(at: int) -> bool:
+        path, options = tmp_path / str(at), {"new_dialect": "v3_2019", "watch": "no"}
+        await trio.Path(path).mkdir()
+        async with tree_of(path, **options) as tree:
+            await (await folder(tree, "npy")).mkdir("g")
+            await write(tree, "npy/g/a.npy", npy(ELEMENTS))
+        async with tree_of(path, **options) as other:
+            await load(other, "npy/g/a.npy")
+            store = Faulty(path, STORES["exchange"])
+            store.at, store.kills, store.late = at, True, True
+            with suppress(Killed, BaseExceptionGroup):
+                async with tree_over(store, f"file:{path}", **options) as tree:
+                    if does == "rename":
+                        await (await folder(tree, "npy/g")).rename("a.npy", await folder(tree, "npy/g"), "b.npy")
+                    else:
+                        await write(tree, "npy/g/a.npy", npy(ELEMENTS[:3]))
+            store.end_process()
+            await store.inner.aclose()
+            with suppress(ZarrfsError):
+                match then:
+                    case "g to h":
+                        await (await folder(other, "npy")).rename("g", await folder(other, "npy"), "h")
+                    case "a.npy removed":
+                        await (await folder(other, "npy/g")).unlink("a.npy")
+                    case _:
+                        await (await folder(other, "npy/g")).rename("a.npy", await folder(other, "npy/g"), "k.npy")
+        async with tree_of(path, **options) as tree:
+            await tree.recover()
+            for group in await names(tree, "npy"):
+                for name in await names(tree, f"npy/{group}"):
+                    found = await load(tree, f"npy/{group}/{name}")
+                    np.testing.assert_array_equal(found, ELEMENTS[: len(found)], f"killed at {at}: {group}/{name}")
+        return store.is_dead
+
+    at = 0
+    while trio.run(attempt, at):
+        at += 1
+    assert at > 5

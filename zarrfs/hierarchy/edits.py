@@ -255,7 +255,6 @@ class NodeEditor:
             async with self._listing(layout, path):
                 await self._erase_from(layout, path, intent)
         finally:
-            # The content was moved away in one step, but its deletion may take long.
             if intent.is_held:
                 await intent.end()
 
@@ -322,6 +321,8 @@ class NodeEditor:
         is_one = all(each.startswith(path.prefix) for each in (*prefixes, *documents)) or begins_at(layout, path)
         if is_one:
             prefixes = {path.prefix: None}
+        elif isinstance(node, ArrayNode) and not await self._hierarchy.documents(documents):
+            raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
         is_apart = await self._begin_erasing(path, intent)
         async with self._hierarchy.live.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.

@@ -32,7 +32,7 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.erasing import erase_in_steps
-from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_rest
+from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_rest, require_all
 from zarrfs.hierarchy.records import MAX_NBYTES, Record
 from zarrfs.hierarchy.revising import Read, put_each
 from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath
@@ -311,7 +311,10 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
     if record.operation == "amend":
         return await _resolve_documents(store, record)
     if record.moves:
-        await rename_rest(store, intent.rest(record))
+        pairs, count = intent.rest(record), 0 if record.is_placing else len(record.replaced)
+        for parts in pairs[:count], pairs[count:]:
+            await require_all(store, parts)
+            await rename_rest(store, parts)
         return record.is_placing
     if record.before or record.after:
         await _require_no_others(store, record)
@@ -344,7 +347,10 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
     if not is_aside and await _are_stored(store, record.before):
         # No step was taken.
         return False
-    if (is_aside or not record.is_used) and await store.prefix_exists(record.prefix):
+    is_taken = await store.prefix_exists(record.prefix)
+    if record.is_used and not is_aside and not is_taken:
+        raise KeyConflict(f"{record.path}: its chunks were moved or removed by another program", key=record.prefix)
+    if (is_aside or not record.is_used) and is_taken:
         # The content goes back to where the next attempt expects it.
         is_apart = await store.prefix_exists(intent.new)
         await store.rename_prefix(record.prefix, intent.gone if is_apart else intent.new)

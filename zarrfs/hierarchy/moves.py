@@ -34,6 +34,16 @@ async def rename(store: Store, old: Target, new: Target) -> bool:
     return await (store.rename_prefix(old, Prefix(new)) if isinstance(old, Prefix) else store.rename(old, Key(new)))
 
 
+async def require_all(store: Store, pairs: Sequence[tuple[Target, Target]]) -> None:
+    """Raise `KeyConflict` if a prefix of ``pairs``, of parts of one node, is at neither place, and another part is at the old one.
+
+    Another program has moved or removed it: the documents would describe an array without its chunks."""
+    is_gone = [isinstance(old, Prefix) and not await exists(store, old) and not await exists(store, new) for old, new in pairs]
+    if any(is_gone) and any([await exists(store, old) for old, _ in pairs]):
+        (_, new) = pairs[is_gone.index(True)]
+        raise KeyConflict(f"{new}: was moved or removed by another program", key=new)
+
+
 async def rename_rest(store: Store, pairs: Sequence[tuple[Target, Target]]) -> None:
     """Rename for each (old, new) of ``pairs`` what is still at the old place.
 

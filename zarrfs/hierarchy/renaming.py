@@ -24,7 +24,7 @@ from zarrfs.errors import (
     StoreTimeout,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.moves import Target, exists
 from zarrfs.hierarchy.new_nodes import NewNodes, begins_at
@@ -160,6 +160,10 @@ class Renaming:
             raise NameInvalid(f"{new_path}: cannot be a node: {error}", key=new_path) from error
         pairs = list(self._pairs(layout, path, new_path, node))
         there = [pair async for pair in self._there(pairs)]
+        documents = layout.document_keys(path)
+        if not (is_implicit(node) or self._hierarchy.empty_groups.any_below(path) or any(old in documents for old, _ in there)):
+            # Its chunks alone would be moved to where they belong to no array.
+            raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
         replaced = [each async for each in self._replaced(layout, new_path, target, [new for _, new in there])]
         if any(new == "" for _, new in there) or len({new for _, new in there}) < len(there):
             raise AcrossViews(f"{path}: no keys for its documents at {new_path}", key=path)
