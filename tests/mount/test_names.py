@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -48,3 +49,26 @@ def test_no_group_gets_the_name_of_the_folder_for_operations(view: str, dialect:
             (folder / "a").rename(folder / ".zarrfs")
         (folder / "a/.zarrfs").mkdir()
         assert (folder / "a/.zarrfs").is_dir()
+
+
+def test_raw_refuses_the_name_of_the_folder_for_operations_at_once(tmp_path: Path) -> None:
+    """A file of that name was accepted by open(2) and write(2), and refused by close(2) as an invalid name."""
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path / "store") as mount:
+        raw = mount.path / "raw"
+        (raw / "a").write_bytes(b"key")
+        (raw / "d").mkdir()
+        (raw / "t.__lock").write_bytes(b"temporary")
+        attempts: list[Callable[[], object]] = [
+            lambda: os.open(raw / ".zarrfs", os.O_CREAT | os.O_WRONLY),
+            lambda: (raw / ".zarrfs").mkdir(),
+            lambda: (raw / "a").rename(raw / ".zarrfs"),
+            lambda: (raw / "d").rename(raw / ".zarrfs"),
+            lambda: (raw / "t.__lock").rename(raw / ".zarrfs"),
+            lambda: (raw / ".zarrfs").hardlink_to(raw / "t.__lock"),
+        ]
+        for attempt in attempts:
+            with pytest.raises(PermissionError):
+                attempt()
+        (raw / "d/.zarrfs").write_bytes(b"key")
+    assert (tmp_path / "store/d/.zarrfs").read_bytes() == b"key"

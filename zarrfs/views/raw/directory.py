@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, suppress
 
 from zarrfs import durability
 from zarrfs.buffers import Buffer
-from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, StoreUnsupported
-from zarrfs.keys import Key, Prefix
+from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, NotPermitted, StoreUnsupported
+from zarrfs.keys import APART, Key, Prefix
 from zarrfs.stores.values import DirEntry
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content
@@ -272,6 +272,8 @@ class RawDirectory(OverlayDirectory):
         part = names.part_of(name)
         if not part:
             raise NameInvalid(f"{name!r} cannot name a new key", key=name)
+        if not self.prefix and part == APART[:-1]:
+            raise NotPermitted(f"{APART} of the store is reserved for operations in progress", key=name)
         return part
 
     def _is_staged(self, content: RawValue) -> bool:
