@@ -199,6 +199,23 @@ def test_netcdf(mount: Mounted, tmp_path: Path, numbers: dict[str, Any]) -> None
         assert found == [str(each) for each in np.array(numbers[f"sparse/{name}"]).ravel().tolist()], name
 
 
+def test_what_nccopy_writes_in_its_default_format_is_stored(tmp_path: Path) -> None:
+    """Its documents have members of its own. It ignores the error of a refused one: the array was lost, with exit code 0."""
+    demand("ncgen", "nccopy", "ncdump")
+    text = 'netcdf copy {\ndimensions:\n\tx = 4 ;\nvariables:\n\tfloat v(x) ;\n\t\tv:units = "m" ;\ndata:\n\n v = 1, 2, 3, 4 ;\n}\n'
+    (tmp_path / "copy.cdl").write_text(text)
+    run("ncgen", "-o", tmp_path / "copy.nc", tmp_path / "copy.cdl")
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path / "store") as mount:
+        run("nccopy", tmp_path / "copy.nc", f"file://{mount.path}/chunks/copy#mode=nczarr,file")
+        assert not mount.errors()
+    array = zarr.open_group(str(tmp_path / "store"), mode="r")["copy/v"]
+    assert isinstance(array, zarr.Array) and array.metadata.zarr_format == 3 and np.array(array[:]).tolist() == [1, 2, 3, 4]
+    with mounted(tmp_path / "store") as mount:
+        for mode in ("nczarr", "zarr"):
+            assert run("ncdump", f"file://{mount.path}/chunks/copy#mode={mode},file").stdout.decode() == text
+
+
 # --- the same datasets ------------------------------------------------------------------------------------------------------------
 
 

@@ -299,8 +299,24 @@ async def test_a_group_that_holds_nodes_becomes_no_array_and_a_bad_document_none
             await s.write("g/a/.zgroup", {"zarr_format": 2})
         with pytest.raises(ContentInvalid):
             await s.write("g/.zgroup", {"zarr_format": 3})
+        with pytest.raises(ContentInvalid, match="member 'title' is not supported"):
+            await s.write("g/.zgroup", {"zarr_format": 2, "title": "lost at the end of the mount"})
         assert await contents(s.store) == before
         assert await s.names("g/h") == {".zgroup"}
+
+
+@GIVEN_UP
+@trio_test
+async def test_members_that_netcdf_adds_to_documents_are_accepted_and_others_are_not(tmp_path: Path) -> None:
+    async with scene(2, "memory", tmp_path) as s:
+        await s.mkdir("n")
+        await s.write("n/.zgroup", {"zarr_format": 2, "_NCZARR_GROUP": {"dims": {"x": 4}, "vars": ["v"], "groups": []}})
+        await s.mkdir("n/v")
+        await s.write("n/v/.zarray", array_document((4,), (2,), _nczarr_array={"dimrefs": ["/n/x"]}))
+        with pytest.raises(ContentInvalid, match="member 'title' is not supported"):
+            await s.write("n/v/.zarray", array_document((4,), (2,), title="lost at the end of the mount"))
+        stored = await contents(s.store)
+        assert json.loads(stored["n/.zgroup"]) == {"zarr_format": 2} and json.loads(stored["n/v/.zarray"])["shape"] == [4]
 
 
 # --- erasing --------------------------------------------------------------------------------------------------------------------

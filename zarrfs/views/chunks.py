@@ -18,7 +18,7 @@ under ``zarrfs``, if the node has no attributes with these names. A write remove
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -317,9 +317,7 @@ def edit_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> Edit:
 def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:
     """Return the array that the ``.zarray`` ``data`` describes. Raises `ContentInvalid`, also if the view cannot show it."""
     document = parsed(ident, data)
-    unknown = sorted(document.keys() - _MEMBERS)
-    if unknown:
-        raise ContentInvalid(f"{ident}: member {unknown[0]!r} is not supported", key=ident)
+    _check_members(ident, document, _MEMBERS)
     if document.get("dtype") == "|O":
         return _objects_written(path, ident, data)
     for name in ("compressor", "filters"):
@@ -390,6 +388,16 @@ def check_group(ident: str, data: bytes) -> None:
     document = parsed(ident, data)
     if type(document.get("zarr_format")) is not int or document["zarr_format"] != 2:
         raise ContentInvalid(f"{ident}: zarr_format must be 2", key=ident)
+    _check_members(ident, document, {"zarr_format"})
+
+
+def _check_members(ident: str, document: Mapping[str, Any], known: Set[str]) -> None:
+    """Raise `ContentInvalid` for a member that would not be stored, except netCDF-C's: it ignores the error, and its array would be lost.
+
+    These repeat types, shapes and dimensions, which zarrfs and netCDF-C find without them too."""
+    unknown = sorted(name for name in document.keys() - known if not name.lower().startswith("_nczarr"))
+    if unknown:
+        raise ContentInvalid(f"{ident}: member {unknown[0]!r} is not supported", key=ident)
 
 
 def is_equivalent(path: NodePath, name: str, rendered: bytes | None, written: bytes) -> bool:
