@@ -827,6 +827,14 @@ def test_a_node_known_only_from_the_copy() -> None:
         here.parse(NodePath("/bad"), {})
 
 
+def test_a_refused_copy_is_ignored() -> None:
+    copy = json.dumps({"zarr_consolidated_format": 1, "metadata": COPY}).encode()
+    here = PLUGIN.choosing({"consolidated": "refuse"}).open(
+        Prefix(""), {Key(".zmetadata"): copy, Key(".zgroup"): b'{"zarr_format": 2}'}
+    )
+    assert here is not None and here.copy is None and here.parse(A, {}) is None
+
+
 def test_children_for_stores_that_cannot_list() -> None:
     here = consolidated(**COPY)
     assert here.consolidated_names(ROOT) == {"a", "deep", "bad"}
