@@ -93,6 +93,10 @@ class StoreUnsupported(StoreError):
     """This backend lacks the capability that the operation needs (readable, writable, listable)."""
 
 
+class ValueUnsupported(StoreError):
+    """A value is stored in a form that zarrfs does not read, such as a zip entry of an unknown compression method."""
+
+
 class KeyUnusable(StoreError):
     """The backend cannot hold any value under this key (for example ``..`` in a folder)."""
 
@@ -255,6 +259,9 @@ REFUSALS: tuple[type[ZarrfsError], ...] = (
     TooLarge,
 )
 """Content that cannot be stored at its destination, in any state of the store; all other errors may be temporary."""
+
+UNSUPPORTED: tuple[type[ZarrfsError], ...] = (MetadataUnsupported, ValueUnsupported)
+"""What is stored may be valid, and requires something that zarrfs does not support."""
 
 
 def raise_first(failed: list[Exception]) -> None:

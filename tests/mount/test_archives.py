@@ -17,6 +17,7 @@ from tests.support import archives
 from tests.support.cases import Case, cases
 from tests.support.comparing import assert_expected, npy_path, reason_path, shown_chunks, why_left_out
 from tests.support.mounting import mounted, watchdog, zarrfs
+from tests.support.small_stores import array_document
 
 pytestmark = pytest.mark.fuse
 
@@ -169,3 +170,34 @@ def test_an_lmdb_where_nothing_can_be_written(tmp_path: Path) -> None:
     assert (path / "lock.mdb").exists()
     with mounted(folder, "--read-only") as outer, mounted(outer.path / "raw" / path.name) as inner:
         assert below(inner.path / "raw") == {"k": b"v"}
+
+
+def of_method(archive: bytes, name: bytes, method: int) -> bytes:
+    """Return a zip file in which both headers of an entry state another compression method."""
+    changed = bytearray(archive)
+    for magic, header_nbytes, offset in ((b"PK\3\4", 30, 8), (b"PK\1\2", 46, 10)):
+        starts = [start - header_nbytes for start in range(len(archive)) if archive.startswith(name, start)]
+        (start,) = (start for start in starts if archive[start : start + 4] == magic)
+        changed[start + offset : start + offset + 2] = method.to_bytes(2, "little")
+    return bytes(changed)
+
+
+def test_entries_of_an_unknown_method_are_errors_of_their_own_and_unsupported(tmp_path: Path) -> None:
+    """They gave ENOTSUP, and `zarrfs check` listed them as bad."""
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for array in ("chunk", "document", "sound"):
+            archive.writestr(f"{array}/.zarray", array_document((2,), (2,), "<i2"))
+            archive.writestr(f"{array}/0", b"\1\0\2\0")
+    path.write_bytes(of_method(of_method(path.read_bytes(), b"chunk/0", 9), b"document/.zarray", 93))
+    with mounted(path) as mount:
+        for name in ("chunks/chunk/0", "zarr3/chunk/c/0", "npy/chunk.npy", "raw/chunk/0", "raw/document/.zarray"):
+            with pytest.raises(OSError, match="Input/output error"):
+                (mount.path / name).read_bytes()
+        assert "reading 'chunk/0': it is compressed by deflate64 (method 9) in the zip file" in mount.log()
+        assert "zstd (method 93)" in (mount.path / "npy/document.unsupported.txt").read_text()
+        assert np.load(mount.path / "npy/sound.npy").tolist() == [1, 2]
+    done = zarrfs("check", str(path), "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1 and found["bad_count"] == 0
+    assert {each["path"] for each in found["unchecked"]} == {"/chunk", "/document"}

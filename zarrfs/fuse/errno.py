@@ -39,6 +39,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.StoreQuotaExceeded: errno.EDQUOT,
     errors.StoreTimeout: errno.ETIMEDOUT,
     errors.StoreUnsupported: errno.EOPNOTSUPP,
+    errors.ValueUnsupported: errno.EIO,
     errors.KeyUnusable: errno.EINVAL,
     errors.KeyTooLong: errno.ENAMETOOLONG,
     errors.KeyConflict: errno.ENOTDIR,

@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 
 import trio
 
@@ -201,7 +200,7 @@ class Hierarchy:
                 node = await self.node(path.child(name))
             except Exception as error:  # noqa: BLE001 - the others are listed
                 unanswered.extend([error] if isinstance(error, StoreTimeout) else [])
-                node = replace(unusable(path.child(name), "", error), bad=True)
+                node = unusable(path.child(name), "", error)
             if len(unanswered) > 1:
                 # One may be slow; several mean a store that does not answer, whose listing would be false.
                 raise unanswered[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from zarrfs.errors import MetadataUnsupported, ZarrfsError
+from zarrfs.errors import UNSUPPORTED, ZarrfsError
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import UnsupportedNode
 
@@ -27,5 +27,5 @@ def reason_of(where: str, error: Exception) -> str:
 
 def unusable(path: NodePath, dialect: str, error: Exception) -> UnsupportedNode:
     """Return the node at ``path``, whose documents raised ``error``."""
-    bad = not isinstance(error, MetadataUnsupported)
+    bad = not isinstance(error, UNSUPPORTED)
     return UnsupportedNode(path=path, dialect=dialect, reason=reason_of(path, error), bad=bad)

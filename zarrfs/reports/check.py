@@ -14,7 +14,7 @@ import trio
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.errors import ChunkDecodeError, MetadataUnsupported
+from zarrfs.errors import UNSUPPORTED, ChunkDecodeError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
@@ -87,7 +87,7 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
                         continue
                     report.total += await _total(found.array, store, report)
                 except Exception as error:  # noqa: BLE001 - as above
-                    found_in = report.unchecked if isinstance(error, MetadataUnsupported) else report.bad
+                    found_in = report.unchecked if isinstance(error, UNSUPPORTED) else report.bad
                     found_in.add(Finding(node.path, reason_of(node.path, error)))
                 else:
                     await _look_below(hierarchy, node, report)

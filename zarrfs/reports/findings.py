@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from zarrfs.errors import UNSUPPORTED
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords
 
@@ -96,4 +97,5 @@ class Report:
 
     def add_chunk_error(self, path: str, key: str, coords: Coords, error: Exception) -> None:
         """Add an unreadable chunk, for a foreseen or unforeseen reason."""
-        self.bad.add(Finding(path, reason_of(f"chunk {coords} of {path}", error), key, coords))
+        found_in = self.unchecked if isinstance(error, UNSUPPORTED) else self.bad
+        found_in.add(Finding(path, reason_of(f"chunk {coords} of {path}", error), key, coords))

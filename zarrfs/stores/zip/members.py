@@ -20,7 +20,7 @@ from typing import Protocol
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
-from zarrfs.errors import StoreAccessDenied, StoreError, StoreUnsupported, TooLarge
+from zarrfs.errors import StoreAccessDenied, StoreError, TooLarge, ValueUnsupported
 from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive_file import ArchiveFile
@@ -66,7 +66,7 @@ class MemberReader:
         self._streams: OrderedDict[tuple[int, int], _Stream] = OrderedDict()
 
     def read(self, name: bytes, member: Member, ranges: Sequence[ByteRange], key: str) -> list[Buffer]:
-        """Return parts of a value. Raises `StoreError` naming ``key`` if damaged, `StoreUnsupported`, `StoreAccessDenied`."""
+        """Return parts of a value. Raises `StoreError` naming ``key`` if damaged, `ValueUnsupported`, `StoreAccessDenied`."""
         start = self.start_of(name, member, key)
         parts: list[Buffer] = []
         for byte_range in ranges:
@@ -86,7 +86,7 @@ class MemberReader:
             raise StoreAccessDenied(f"reading {key!r}: it is encrypted, which zarrfs does not support", key=key)
         if member.method not in (STORED, DEFLATED, BZIP2, LZMA):
             called = _NAMES.get(member.method, "an unknown method")
-            raise StoreUnsupported(
+            raise ValueUnsupported(
                 f"reading {key!r}: it is compressed by {called} (method {member.method}) in the zip file", key=key
             )
         if member.method == STORED and member.stored != member.size:
