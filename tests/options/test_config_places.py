@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.mounting import killed_at_last, mountpoint, zarrfs
+from tests.support.mounting import killed_at_last, mounted, mountpoint, zarrfs
 from zarrfs.command import main
 from zarrfs.errors import UsageError
-from zarrfs.options.config import MountConfig, mountpoint_of, resolve
+from zarrfs.options.config import MountConfig, mountpoint_of, options, resolve
 
 
 @pytest.fixture
@@ -127,3 +127,14 @@ def test_one_file_mounts_and_unmounts(way: str, file: Path, tmp_path: Path, monk
         assert done.returncode == 0, done.stderr
         assert not os.path.ismount(path)
     assert (store / "k").read_bytes() == b"new"
+
+
+@pytest.mark.fuse
+def test_a_mount_shows_every_option(tmp_path: Path) -> None:
+    """README: config.json has the configuration. It had five of the options."""
+    with mounted(tmp_path, "-o", "umask=027,shard_delay=3,new_codecs=zstd,temporary_names=*.bak:x?") as mount:
+        shown = json.loads((mount.path / ".zarrfs/config.json").read_bytes())
+    assert options().keys() <= shown.keys()
+    expected = {"umask": "027", "shard_delay": 3.0, "new_codecs": "zstd", "temporary_names": ["*.bak", "x?"], "read_only": False}
+    assert shown | expected == shown
+    assert sorted(shown["views"]) == ["chunks", "npy", "raw", "zarr3"]

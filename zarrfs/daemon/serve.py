@@ -38,7 +38,7 @@ from zarrfs.lifecycle.detaching import detach
 from zarrfs.lifecycle.mount_table import Mount, mount_at, mount_of
 from zarrfs.lifecycle.watcher import Watcher
 from zarrfs.options import log_lines
-from zarrfs.options.config import MountConfig
+from zarrfs.options.config import MountConfig, options
 from zarrfs.options.redact import public_url, redact
 from zarrfs.printable import printable
 from zarrfs.stores.base import Store
@@ -144,10 +144,8 @@ async def _mounted(
             "result": None if report is None else str(report),
             "store": public_url(config.store),
             "mountpoint": config.mountpoint,
-            "metadata_ttl": config.metadata_ttl,
-            "timeout": config.timeout,
-            "memory_limit": config.memory_limit,
-            "durable": config.durable,
+            **{name: getattr(config, name) for name in options() if name not in ("views", "read_only")},
+            "umask": f"{config.umask:03o}",
         }
 
     session = Session(
