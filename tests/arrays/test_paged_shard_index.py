@@ -90,7 +90,7 @@ async def test_a_checksum_is_computed_over_all_pages_and_nothing_is_written(in_p
 @trio_test
 async def test_what_a_page_says_that_cannot_be_spoils_its_chunk_alone(in_pages) -> None:  # type: ignore[no-untyped-def]
     array, store = node((4,), ShardSpec((4,))), MemoryStore()
-    pairs = ((0, 2), (1, 99), (0, 2**64 - 1), (2**64 - 1, 2**64 - 1))
+    pairs = ((0, 2), (1, 99), (2**64 - 1, 1), (0, 2**64 - 1))
     index = b"".join(number.to_bytes(8, "little") for pair in pairs for number in pair)
     await store.set(Key("a/c/0"), b"ab" + index)
     in_pages(True)
@@ -119,7 +119,7 @@ async def test_holes_as_zarrita_marks_them_where_the_index_is_at_the_start(in_pa
     chunks, _ = opened(store, array)
     in_pages(False)
     got = await chunks.get_several([(number,) for number in range(4)])
-    assert got[:3] == [b"ab", None, None] and isinstance(got[3], ShardIndexInvalid)
+    assert got == [b"ab", None, None, None]
     assert [coords async for coords, _, _ in chunks.list()] == [(0,)]
 
 

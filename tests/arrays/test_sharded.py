@@ -254,8 +254,8 @@ HOLE = (EMPTY, EMPTY)
         # Gaps, another order than that of the index, unused bytes, chunks that share their bytes, a chunk of no bytes.
         (b"..bb..aa...." + pairs((6, 2), (2, 2), HOLE, (6, 2)), [b"aa", b"bb", None, b"aa"]),
         (b"aa" + pairs((0, 2), (1, 0), HOLE, HOLE), [b"aa", b"", None, None]),
-        # One marker of the two alone does not mean a missing chunk.
-        (b"aa" + pairs((0, 2), (99, EMPTY), (0, EMPTY), (EMPTY, 2)), [b"aa", "bad", "bad", "bad"]),
+        # nbytes alone marks a missing chunk.
+        (b"aa" + pairs((0, 2), (99, EMPTY), (0, EMPTY), (EMPTY, 2)), [b"aa", None, None, "bad"]),
         # Into the index, beyond the end, and so far that the sum would overflow.
         (b"aa" + pairs((0, 2), (1, 2), (70, 1), (2**64 - 2, 4)), [b"aa", "bad", "bad", "bad"]),
         # Overlapping ones, and one that is apart from them.

@@ -292,12 +292,15 @@ TEXT.row(
 )
 TEXT.row(
     "an entry of which only one number is 2^64-1",
-    raises(
-        ShardIndexInvalid,
-        "outside the chunk area",
-        lambda: elements({**sharded(), "data/a/c0/0": struct.pack("<8Q", 0, EMPTY, *[EMPTY] * 6)}, "/a"),
+    all_of(
+        raises(
+            ShardIndexInvalid,
+            "outside the chunk area",
+            lambda: elements({**sharded(), "data/a/c0/0": struct.pack("<8Q", EMPTY, 8, *[EMPTY] * 6)}, "/a"),
+        ),
+        reads({**sharded(), "data/a/c0/0": struct.pack("<8Q", *[0, EMPTY] * 4)}, [[7] * 4] * 4, "/a"),
     ),
-    "damage: EIO for that chunk",
+    "nbytes: an empty chunk; offset: damage, EIO for that chunk",
 )
 TEXT.row(
     "the index has its full shape, beyond the array's edge too",

@@ -586,22 +586,22 @@ TEXT.row(
     reads({**SHARDED, "c/0/0": shard({(1, 0): PLAIN_BLOCKS[1, 0]})}, [[7] * 4, [7] * 4, [10, 10, 7, 7], [10, 10, 7, 7]]),
 )
 TEXT.row(
-    "an entry of which only one number is 2^64-1",
+    "an entry of which only offset is 2^64-1",
     raises(
         ShardIndexInvalid,
         "outside the chunk area",
-        lambda: elements({**SHARDED, "c/0/0": checked(struct.pack("<8Q", 99, EMPTY, *[EMPTY] * 6))}),
+        lambda: elements({**SHARDED, "c/0/0": checked(struct.pack("<8Q", EMPTY, 8, *[EMPTY] * 6))}),
     ),
     "damage: EIO for that chunk",
 )
 TEXT.row(
-    "empty chunks as zarrita 0.2.7 marks them, where the index is at the start",
+    "an entry of which only nbytes is 2^64-1",
     reads(
         sharded(shards(2, 2, index_location="start"))
-        | {"c/0/0": checked(struct.pack("<8Q", 68, 8, *[67, EMPTY] * 3)) + PLAIN_BLOCKS[0, 0]},
+        | {"c/0/0": checked(struct.pack("<8Q", 68, 8, 67, EMPTY, 5, EMPTY, 0, EMPTY)) + PLAIN_BLOCKS[0, 0]},
         [[0, 0, 7, 7]] * 2 + [[7] * 4] * 2,
     ),
-    "read: it adds the length of the index to every offset, and 2^64-1 overflows",
+    "an empty chunk: zarrita 0.2.7 adds the length of the index to every offset, and the marker overflows",
 )
 TEXT.row(
     "the index has its full shape, beyond the array's edge too",

@@ -119,7 +119,7 @@ def is_inside(pair: Pair, first: int, stop: int) -> bool:
 def is_bad(pairs: list[Pair], place: int, first: int, stop: int) -> bool:
     """Return True if a pair leads out, or shares a byte with another pair that does not."""
     pair = pairs[place]
-    if pair == (EMPTY, EMPTY):
+    if pair[1] == EMPTY:
         return False
     if not is_inside(pair, first, stop):
         return True
@@ -143,7 +143,7 @@ def test_a_pair_is_bad_where_no_chunk_can_lie(pairs: list[Pair], first: int, sto
         pairs = pairs + [data.draw(st.sampled_from(pairs)) for _ in range(3)]
     index = index_of(pairs, 20, first, stop)
     bad = [is_bad(pairs, place, first, max(first, stop)) for place in range(len(pairs))]
-    good = {place: pair for place, pair in enumerate(pairs) if pair != (EMPTY, EMPTY) and not bad[place]}
+    good = {place: pair for place, pair in enumerate(pairs) if pair[1] != EMPTY and not bad[place]}
     for place, pair in enumerate(pairs):
         if bad[place]:
             with pytest.raises(ShardIndexInvalid, match=str(pair[0])):
@@ -157,13 +157,14 @@ def test_a_pair_is_bad_where_no_chunk_can_lie(pairs: list[Pair], first: int, sto
     assert index.used_nbytes == len({byte for offset, nbytes in good.values() for byte in range(offset, offset + nbytes)})
 
 
-def test_an_entry_of_which_one_number_says_empty_is_damage_and_no_absence() -> None:
-    index = index_of([(0, EMPTY), (EMPTY, 0), (EMPTY, EMPTY), (EMPTY, 4), (0, 20)])
-    for place in (0, 1, 3):
+def test_without_nbytes_there_is_no_chunk_and_an_offset_alone_that_says_so_is_damage() -> None:
+    index = index_of([(0, EMPTY), (EMPTY, 0), (EMPTY, EMPTY), (EMPTY, 4), (0, 20), (99, EMPTY)])
+    for place in (1, 3):
         with pytest.raises(ShardIndexInvalid):
             index.find(place)
-    assert (index.find(2), index.find(4)) == (None, (0, 20))
-    assert (index.count, index.bad_count, index.used_nbytes) == (4, 3, 20)
+    assert [index.find(place) for place in (0, 2, 4, 5)] == [None, None, (0, 20), None]
+    assert (index.count, index.bad_count, index.used_nbytes) == (3, 2, 20)
+    assert index.stored_pairs() == [1, 3, 4]
 
 
 def test_many_chunks_may_share_their_bytes() -> None:

@@ -16,7 +16,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import ShardIndexInvalid, TooLarge
 from zarrfs.keys import ByteRange
 from zarrfs.model.chunk_grid import Shape
-from zarrfs.model.shards import EMPTY, Pairs, ShardSpec, are_there, with_plain_holes
+from zarrfs.model.shards import EMPTY, Pairs, ShardSpec, are_there
 
 HELD_NBYTES = 4 << 20
 """Maximum size of an index that is held whole; shards with a larger one are read-only."""
@@ -86,7 +86,7 @@ class PagedIndex:
     def parsed(self, data: Buffer) -> Pairs:
         """Return the entries of a page."""
         pairs: Pairs = np.frombuffer(data, self._dtype).astype("<u8", copy=False).reshape(-1, 2)
-        return with_plain_holes(pairs, self._first) if self._start == 0 and self._first else pairs
+        return pairs
 
     def keep(self, page: int, pairs: Pairs) -> None:
         """Cache a page; the least recently used one is evicted."""
@@ -104,7 +104,7 @@ class PagedIndex:
     def pair(self, pairs: Pairs, index: int) -> tuple[int, int] | ShardIndexInvalid | None:
         """Return the entry of a chunk from ``pairs``, the page that it is on."""
         offset, nbytes = pairs[index % PAGE_PAIRS].tolist()
-        if offset == nbytes == EMPTY:
+        if nbytes == EMPTY:
             return None
         if not (self._first <= offset and offset + nbytes <= self._stop):
             return ShardIndexInvalid(f"shard index: {nbytes} bytes at {offset} are outside the chunk area of the shard")

@@ -21,7 +21,7 @@ from zarrfs.errors import ChunkDecodeError, GenerationMismatch, ShardIndexInvali
 from zarrfs.keys import ByteRange
 from zarrfs.model import data_type
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec, with_plain_holes
+from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec
 from zarrfs.stores.values import KeyStat
 
 TRIES = 8
@@ -176,7 +176,7 @@ class ShardIndexReader:
     def checked(self, pairs: Pairs, shard_nbytes: int) -> ShardIndex:
         """Return the checked index with these entries, for a shard of ``shard_nbytes`` bytes."""
         if self._spec.index_location == "start":
-            return ShardIndex(with_plain_holes(pairs, self.nbytes), shard_nbytes, self.nbytes, shard_nbytes)
+            return ShardIndex(pairs, shard_nbytes, self.nbytes, shard_nbytes)
         return ShardIndex(pairs, shard_nbytes, 0, shard_nbytes - self.nbytes)
 
 

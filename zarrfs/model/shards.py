@@ -6,8 +6,8 @@ Sources: v3 final, codec ``sharding_indexed`` 1.0 ("Binary shard format"); v3 co
     index | chunk bytes, in any order, with gaps          index_location "start"
 
 The index has a pair of unsigned 64-bit integers (offset from the beginning of the shard, nbytes) for each chunk of the shard, also for
-those outside the array, in C order. For an absent chunk both are 2^64 - 1; if only one of them is, the index is damaged
-(`with_plain_holes` has the one exception).
+those outside the array, in C order. For an absent chunk both are 2^64 - 1. nbytes alone decides: zarrita 0.2.7 adds the length of an
+index at the start to every offset, so that 2^64 - 1 overflows. No chunk has that many bytes.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class ShardIndex:
     def find(self, index: int) -> tuple[int, int] | None:
         """Return offset and nbytes of a chunk; None if absent. Raises `ShardIndexInvalid` for an invalid pair."""
         offset, nbytes = self._pairs[index].tolist()
-        if offset == nbytes == EMPTY:
+        if nbytes == EMPTY:
             return None
         if self._bad[index]:
             raise ShardIndexInvalid(f"shard index: {nbytes} bytes at {offset} are outside the chunk area of the shard")
@@ -168,18 +168,9 @@ class ShardIndex:
 
 
 def are_there(pairs: Pairs) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return for each pair whether its chunk is stored, valid or not: whether one of its numbers is not `EMPTY`."""
-    there: np.ndarray[Any, np.dtype[np.bool_]] = (pairs != EMPTY).any(axis=1)
+    """Return for each pair whether its chunk is stored, valid or not: whether nbytes is not `EMPTY`."""
+    there: np.ndarray[Any, np.dtype[np.bool_]] = pairs[:, 1] != EMPTY
     return there
-
-
-def with_plain_holes(pairs: Pairs, index_nbytes: int) -> Pairs:
-    """Return the pairs of an index of ``index_nbytes`` at the start of its shard, with absent chunks as in the specification.
-
-    zarrita 0.2.7 adds the length of the index to all offsets, so that `EMPTY` becomes ``index_nbytes - 1``; nbytes stays `EMPTY`.
-    """
-    shifted = (pairs[:, 0] == np.uint64(index_nbytes - 1)) & (pairs[:, 1] == EMPTY)
-    return np.where(shifted[:, None], np.uint64(EMPTY), pairs) if shifted.any() else pairs
 
 
 def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
