@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from zarrfs.dialects.v0 import PLUGIN as V0
 from zarrfs.dialects.v1.dialect import PLUGIN as V1
@@ -70,6 +71,35 @@ def test_codecs_are_names_with_options() -> None:
     configuration = v3["codecs"][1]["configuration"]  # type: ignore[index]
     assert (configuration["cname"], configuration["clevel"], configuration["typesize"]) == ("lz4", 3, 4)
     assert document(NewArrays(codecs="none"), V2, (10,))["compressor"] is None
+
+
+@pytest.mark.parametrize(
+    ("codecs", "expected"),
+    [
+        ("zstd", [("zstd", {"level": 0, "checksum": False})]),
+        ("zstd:level=3+crc32c", [("zstd", {"level": 3, "checksum": False}), ("crc32c", {})]),
+        ("gzip", [("gzip", {"level": 1})]),
+        ("blosc", [("blosc", {"cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": 4, "blocksize": 0})]),
+        ("zlib", [("numcodecs.zlib", {"level": 1})]),
+        ("numcodecs.lz4", [("numcodecs.lz4", {"acceleration": 1})]),
+        ("shuffle+bz2:level=9", [("numcodecs.shuffle", {"elementsize": 4}), ("numcodecs.bz2", {"level": 9})]),
+    ],
+)
+def test_omitted_options_have_the_defaults_of_numcodecs_and_are_stored(codecs: str, expected: list[tuple[str, object]]) -> None:
+    """`zstd` alone was stored without configuration, which zarr-python and tensorstore do not read; `gzip` and `blosc` were refused."""
+    found = document(NewArrays(codecs=codecs), V3, (10,))["codecs"]
+    assert [(codec["name"], codec.get("configuration", {})) for codec in found[1:]] == expected  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["zstd", "gzip", "blosc", "zlib", "bz2", "lzma", "lz4", "shuffle+zstd", "crc32c"])
+def test_zarr_python_reads_a_new_array_with_every_codec_named_alone(name: str) -> None:
+    metadata = ArrayV3Metadata.from_dict(document(NewArrays(codecs=name), V3, (10,)))  # type: ignore[arg-type]
+    assert metadata.shape == (10,)
+
+
+@pytest.mark.parametrize("codecs", ["zlib", "bz2", "blosc", "lzma:preset=1:check=0", "none"])
+def test_every_compressor_of_v1_can_be_chosen(codecs: str) -> None:
+    assert document(NewArrays(codecs=codecs), V1, (10,))["compression"] == codecs.partition(":")[0]
 
 
 @pytest.mark.parametrize("codecs", ["nosuch", "zstd:level", "zstd:level=high", "pickle", "+", "bytes"])

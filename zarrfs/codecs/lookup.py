@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from zarrfs import registry
 from zarrfs.codecs.base import Codec, Dtype
 from zarrfs.codecs.configuration import short
@@ -54,6 +56,23 @@ def from_numcodecs(config: object) -> CodecSpec:
     if known is None:
         raise MetadataUnsupported(f"codec {short(config['id'])}: unknown")
     return known.spec_from_numcodecs(config)
+
+
+def with_defaults(spec: CodecSpec) -> CodecSpec:
+    """Return a codec chosen by a user with numcodecs' defaults for omitted members, since documents require them.
+
+    Members that follow from the type of the elements stay omitted. The ids of numcodecs are accepted without prefix."""
+    if spec.name not in _by_name() and spec.name in _by_id():
+        spec = CodecSpec(_PREFIX + spec.name, spec.configuration)
+    known, spec = _known(spec)
+    if not known.numcodecs_ids:
+        return spec
+    defaults = known.spec_from_numcodecs({"id": known.numcodecs_ids[0]})
+    if defaults.name != spec.name:
+        return spec
+    derived = known.complete(CodecSpec(spec.name), np.dtype("<i4")).configuration
+    members = {name: value for name, value in defaults.configuration.items() if name not in derived}
+    return CodecSpec(spec.name, {**members, **spec.configuration})
 
 
 def to_numcodecs(spec: CodecSpec) -> dict[str, Any]:

@@ -174,7 +174,10 @@ def _parse_codecs(text: str) -> tuple[CodecSpec, ...]:
             if not key or not equals:
                 raise UsageError(f"new_codecs: {part!r}: expected NAME:option=value, not {option!r}")
             configuration[key] = _value(value)
-        specs.append(CodecSpec(name, configuration))
+        try:
+            specs.append(lookup.with_defaults(CodecSpec(name, configuration)))
+        except ZarrfsError as error:
+            raise UsageError(f"new_codecs: {text!r}: {error}") from error
     refused: ZarrfsError | None = None
     for data_type in _TYPES:
         try:
