@@ -18,6 +18,7 @@ from zarrfs import fences
 from zarrfs.errors import NodeInDoubt, StaleEntry, StoreTimeout
 from zarrfs.hierarchy import known_nodes
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
+from zarrfs.hierarchy.new_nodes import is_in_use
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import GroupNode
 from zarrfs.stores.memory import MemoryStore
@@ -394,3 +395,17 @@ async def test_a_group_that_is_moved_to_the_place_of_one_that_is_looked_for_goes
     await live.learnt(NodePath("/h"), None, (None, None), before)
     group.check()
     assert group.path == "/h"
+
+
+@trio_test
+async def test_an_array_whose_folder_another_program_removed_after_its_document_is_not_in_use() -> None:
+    found = reading(await store_of(A))
+    path, opened = NodePath("/a"), await found.array("a")
+    await found.store.erase(Key("a/.zarray"))
+    found.hierarchy.changed("a/.zarray", is_prefix=False)
+    assert await found.hierarchy.node(path) is None
+    assert await is_in_use(found.hierarchy, path), "its document may reappear"
+    # Not reported yet.
+    await found.store.erase_prefix(Prefix("a/"))
+    assert found.hierarchy.live.at(path) is opened.live
+    assert not await is_in_use(found.hierarchy, path) and opened.live.why_gone is not None

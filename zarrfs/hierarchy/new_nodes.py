@@ -161,7 +161,7 @@ class NewNodes:
         for layout in await self._hierarchy.layouts(node.path):
             if await self._hierarchy.is_described(node.path, layout):
                 raise EntryExists(f"{node.path}: node exists", key=node.path)
-        if self._hierarchy.live.at(node.path) is not None:
+        if await is_in_use(self._hierarchy, node.path):
             raise EntryExists(f"{node.path}: in use, its documents may reappear", key=node.path)
         if isinstance(node, ArrayNode) and await has_any(self._hierarchy.children(node.path)):
             raise EntryExists(f"{node.path}: contains other nodes", key=node.path)
@@ -267,3 +267,11 @@ class NewNodes:
 def begins_at(layout: Layout, path: NodePath) -> bool:
     """Return True if ``path`` is the root of a hierarchy with an entry point."""
     return not layout.per_node and layout.prefix == path.prefix
+
+
+async def is_in_use(hierarchy: Hierarchy, path: NodePath) -> bool:
+    """Return True if an array at ``path`` is in use, which may have no documents at this moment."""
+    if hierarchy.live.at(path) is not None:
+        # When it was found to have none its folder may have been there; another program may have removed that by now.
+        await hierarchy.reread(path)
+    return hierarchy.live.at(path) is not None

@@ -23,6 +23,7 @@ from zarrfs.errors import EntryExists, ZarrfsError
 from zarrfs.hierarchy.consolidated import is_implicit
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.empty_groups import Unstored
+from zarrfs.hierarchy.new_nodes import is_in_use
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import GroupNode
@@ -71,7 +72,7 @@ class UnstoredGroups:
         async with self._editor.several():
             (await self._editor.layout_for(path)).require_writable()
             await self._editor.check_creatable(path)
-            if await self._hierarchy.node(path) is not None or self._hierarchy.live.at(path) is not None:
+            if await self._hierarchy.node(path) is not None or await is_in_use(self._hierarchy, path):
                 raise EntryExists(f"{path}: node exists", key=path)
             now = trio.current_time()
             group = Unstored(path, now, now + LATEST_S)
