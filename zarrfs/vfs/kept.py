@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import trio
+
 from zarrfs.buffers import Buffer
 from zarrfs.memory import spill
 from zarrfs.memory.budget import MemoryBudget
 
 
 class Kept:
-    """``data``, counted in ``budget`` for the lifetime of this object. Use `kept`."""
+    """``data``, counted in ``budget`` for the lifetime of this object. Use `kept`.
 
-    __slots__ = ("_budget", "_nbytes", "data")
+    The last reference may be dropped in any thread, but the budget belongs to its event loop: work may be waiting for these bytes there.
+    """
+
+    __slots__ = ("_budget", "_loop", "_nbytes", "data")
 
     def __init__(self, data: Buffer, budget: MemoryBudget, nbytes: int) -> None:
         self.data = data
         self._budget = budget
         self._nbytes = nbytes
+        self._loop = _event_loop()
 
     def __del__(self) -> None:
-        self._budget.give(self._nbytes)
+        if not self._nbytes:
+            return
+        if self._loop is _event_loop():
+            self._budget.give(self._nbytes)
+        elif self._loop is not None:
+            with suppress(trio.RunFinishedError):
+                self._loop.run_sync_soon(self._budget.give, self._nbytes)
 
 
 def kept(data: Buffer, budget: MemoryBudget, *, in_file: bool = False) -> Kept | None:
@@ -32,3 +46,10 @@ def kept(data: Buffer, budget: MemoryBudget, *, in_file: bool = False) -> Kept |
     copy = memoryview(spill.mapped(len(data)))
     copy[:] = data
     return Kept(copy.toreadonly(), budget, 0)
+
+
+def _event_loop() -> trio.lowlevel.TrioToken | None:
+    try:
+        return trio.lowlevel.current_trio_token()
+    except RuntimeError:
+        return None
