@@ -34,6 +34,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
+from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing
@@ -102,20 +103,26 @@ class Making:
     store: Faulty
     hierarchy: Hierarchy
     editor: NodeEditor
+    over: LiveArray | None = None
 
     async def node(self, path: str = "/x") -> ArrayNode:
         at = NodePath(path)
         layout = await self.editor.layout_for(at)
         return NewArrays(codecs="none", chunks="2").node(at, layout, shape=(4,), data_type=from_name("int16"))
 
-    async def apart(self, *, over: bool, chunks: bool = True) -> tuple[ArrayNode, Placing]:
-        node = await self.node()
+    async def apart(self, path: str = "/x", *, over: bool, chunks: bool = True) -> tuple[ArrayNode, Placing]:
+        node = await self.node(path)
+        opened = await self.hierarchy.array(node.path) if over else None
+        self.over = opened.live if opened is not None else None
         placing = await self.editor.place_apart(node, over=over)
         assert placing is not None
         if chunks:
             key = node.metadata.chunk_key_encoding.key(placing.chunk_prefix, (0,))
             await self.store.set(key, element(7))
         return node, placing
+
+    async def put(self, node: ArrayNode, placing: Placing) -> None:
+        await self.editor.put(node, placing, over=self.over)
 
     async def first(self) -> int | None:
         """Return the first element of ``/x``, as the next mount finds it; None if there is no array."""
@@ -151,9 +158,9 @@ async def test_an_array_takes_the_place_of_another_whole(values: dict[str, bytes
     async with making(values) as m:
         node, placing = await m.apart(over=True)
         assert await m.first() == 19
-        await m.editor.put(node, placing, over=True)
+        await m.put(node, placing)
         # Again, as by a caller that did not get the result.
-        await m.editor.put(node, placing, over=True)
+        await m.put(node, placing)
         assert await m.first() == 7
         await placing.end()
         await placing.end()
@@ -184,11 +191,11 @@ async def test_a_step_that_fails_leaves_the_old_or_the_new_and_who_tries_again_s
         m.store.fail(operation, error, late=late)
         is_done = False
         with suppress(ZarrfsError, KeyboardInterrupt):
-            await m.editor.put(node, placing, over=True)
+            await m.put(node, placing)
             is_done = True
         assert await m.first() == (7 if is_done else 19)
         m.store.faults.clear()
-        await m.editor.put(node, placing, over=True)
+        await m.put(node, placing)
         await placing.end()
         assert await m.first() == 7 and await m.is_tidy()
 
@@ -201,7 +208,7 @@ async def test_who_gives_up_after_a_failure_has_what_was_there(values: dict[str,
         for operation in ("exchange_prefixes", "erase_values"):
             m.store.fail(operation, StoreAccessDenied("not yours"))
         with pytest.raises(StoreAccessDenied):
-            await m.editor.put(node, placing, over=True)
+            await m.put(node, placing)
         m.store.faults.clear()
         await placing.end()
         assert await m.first() == 19 and await m.is_tidy()
@@ -213,7 +220,7 @@ async def test_a_document_that_was_stored_by_a_set_that_failed_is_the_new_one() 
     async with making(DRAFT) as m:
         node, placing = await m.apart(over=True)
         m.store.fail("set", StoreFull("no room, it says"), late=True, key="meta/root/x.array")
-        await m.editor.put(node, placing, over=True)
+        await m.put(node, placing)
         assert await m.first() == 7
 
 
@@ -231,11 +238,11 @@ async def test_a_new_array_whose_document_cannot_be_stored_is_not_there_until_it
         for _ in range(2):
             m.store.fail("set", StoreFull("no room"))
             with pytest.raises(StoreFull, match="no room"):
-                await m.editor.put(node, placing, over=False)
+                await m.put(node, placing)
             assert await m.first() is None
             # Chunks without a document would be taken for abandoned ones.
             assert {key for key in await contents(m.store) if not key.startswith(APART)} == set(values)
-        await m.editor.put(node, placing, over=False)
+        await m.put(node, placing)
         await placing.end()
         assert await m.first() == (7 if chunks else 0) and await m.is_tidy()
 
@@ -247,10 +254,10 @@ async def test_of_a_step_that_may_still_take_effect_nobody_says_that_it_failed_o
         node, placing = await m.apart(over=False)
         m.store.fail("rename_prefix", StoreTimeout("no answer"))
         with pytest.raises(StoreTimeout, match="no answer"):
-            await m.editor.put(node, placing, over=False)
+            await m.put(node, placing)
         before = await contents(m.store)
         with pytest.raises(StoreTimeout, match="/x: outcome of an earlier attempt is unknown") as caught:
-            await m.editor.put(node, placing, over=False)
+            await m.put(node, placing)
         assert caught.value.key == X and await contents(m.store) == before
 
 
@@ -259,17 +266,17 @@ async def test_a_step_that_took_effect_after_its_deadline_is_known_by_what_is_th
     async with making({".zgroup": V2_GROUP}) as m:
         node, placing = await m.apart(over=False)
         m.store.fail("rename_prefix", StoreTimeout("no answer"), late=True)
-        await m.editor.put(node, placing, over=False)
+        await m.put(node, placing)
         await placing.end()
         assert await m.first() == 7 and await m.is_tidy()
     async with making(V2) as m:
         node, placing = await m.apart(over=True)
         m.store.fail("exchange_prefixes", StoreTimeout("no answer"))
         with pytest.raises(StoreTimeout):
-            await m.editor.put(node, placing, over=True)
+            await m.put(node, placing)
         # The timed-out operation takes effect late.
         await m.store.inner.exchange_prefixes(placing.chunk_prefix, Prefix("x/"))
-        await m.editor.put(node, placing, over=True)
+        await m.put(node, placing)
         await placing.end()
         assert await m.first() == 7 and await m.is_tidy()
 
@@ -280,7 +287,7 @@ async def test_what_comes_to_be_in_the_place_at_the_last_moment_is_not_replaced_
         node, placing = await m.apart(over=False)
         m.store.fail("rename_prefix", PrefixNotEmpty("there is a folder"))
         with pytest.raises(EntryExists, match="/x: not empty") as caught:
-            await m.editor.put(node, placing, over=False)
+            await m.put(node, placing)
         assert caught.value.key == X and await m.first() is None
 
 
@@ -292,7 +299,7 @@ async def test_what_came_to_be_in_the_place_meanwhile_is_not_replaced(values: di
         place = "data/x/" if "zarr.json" in values else "x/"
         await m.store.set(Key(f"{place}somebody's.txt"), b"mine")
         with pytest.raises(EntryExists, match="somebody's"):
-            await m.editor.put(node, placing, over=False)
+            await m.put(node, placing)
         await placing.end()
         assert await contents(m.store) == {**values, f"{place}somebody's.txt": b"mine"}
 
@@ -360,12 +367,9 @@ ROOTS = {
 @trio_test
 async def test_an_array_at_the_root_takes_the_place_of_one_and_leaves_what_is_beside_it(dialect: str) -> None:
     async with making({**ROOTS[dialect], "readme.txt": b"mine"}, new=dialect) as m:
-        node = await m.node("/")
-        placing = await m.editor.place_apart(node, over=True)
-        assert placing is not None
+        node, placing = await m.apart("/", over=True)
         first = node.metadata.chunk_key_encoding.key(placing.chunk_prefix, (0,))
-        await m.store.set(first, element(7))
-        await m.editor.put(node, placing, over=True)
+        await m.put(node, placing)
         await placing.end()
         found = await contents(m.store)
         assert set(found) == {*ROOTS[dialect], "readme.txt"} - {"1", "c/1"} and await m.is_tidy()
@@ -379,7 +383,7 @@ async def test_who_is_cancelled_leaves_what_was_there(values: dict[str, bytes]) 
         node, placing = await m.apart(over=True)
         with trio.CancelScope() as scope:
             scope.cancel()
-            await m.editor.put(node, placing, over=True)
+            await m.put(node, placing)
         assert scope.cancelled_caught and await m.first() == 19
         await placing.end()
         assert await m.is_tidy() and await contents(m.store) == values

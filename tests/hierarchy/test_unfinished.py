@@ -100,10 +100,11 @@ async def test_what_was_written_after_a_replacement_stays(autojump_clock: MockCl
     async with editing(store) as editor:
         layout = await editor.layout_for(X)
         node = NewArrays(codecs="none", chunks="2").node(X, layout, shape=(4,), data_type=from_name("int16"))
+        opened = await editor._hierarchy.array(X)
         placing = await editor.place_apart(node, over=True)
-        assert placing is not None
+        assert opened is not None and placing is not None
         await store.set(Key(f"{placing.chunk_prefix}0"), element(7))
-        await editor.put(node, placing, over=True)
+        await editor.put(node, placing, over=opened.live)
         await placing.end()
         assert (await contents(inner))["x/0"] == element(7)
         await store.set(Key("x/0"), element(8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import io
 import mmap
 import os
 import signal
@@ -126,4 +127,37 @@ def test_one_of_the_same_shape_and_type_is_the_same_array(mount: Mounted) -> Non
     os.pwrite(fd, b"\5\0\0\0", 128)
     os.close(fd)
     assert stored(mount)[:2].tolist() == [5, 1]
+    assert mount.umount().returncode == 0
+
+
+def begin_to_save_over(mount: Mounted) -> int:
+    """Write `a.npy` anew and leave it open: `numpy.save` closes a copy of a descriptor."""
+    content = io.BytesIO()
+    np.save(content, NEW)
+    fd = os.open(mount.path / "npy/a.npy", os.O_WRONLY | os.O_TRUNC)
+    os.write(fd, content.getvalue())
+    return fd
+
+
+@pytest.mark.parametrize("how", ["chunks", "raw", "behind"])
+def test_another_array_that_has_taken_the_name_meanwhile_is_not_replaced(mount: Mounted, how: str) -> None:
+    np.save(mount.path / "npy/b.npy", np.arange(10))
+    fd = begin_to_save_over(mount)
+    folder = mount.store if how == "behind" else mount.path / how
+    (folder / "a").rename(folder / "z")
+    (folder / "b").rename(folder / "a")
+    with pytest.raises(OSError, match="Stale file handle"):
+        os.close(fd)
+    assert stored(mount).tolist() == list(range(10))
+    assert (np.asarray(zarr.open_array(str(mount.store / "z"), mode="r")[...]) == 7).all()
+    assert mount.umount().returncode == 0
+
+
+@pytest.mark.parametrize("view", ["chunks", "raw"])
+def test_a_name_that_is_free_again_is_taken(mount: Mounted, view: str) -> None:
+    fd = begin_to_save_over(mount)
+    (mount.path / view / "a").rename(mount.path / view / "z")
+    os.close(fd)
+    assert (stored(mount) == NEW).all()
+    assert (np.asarray(zarr.open_array(str(mount.store / "z"), mode="r")[...]) == 7).all()
     assert mount.umount().returncode == 0

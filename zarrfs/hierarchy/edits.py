@@ -34,6 +34,7 @@ from zarrfs.errors import (
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import ERASED_AT_ONCE, EraseOutside, erase_in_steps, erase_keys, erase_most
 from zarrfs.hierarchy.intents import Intent, Intents, store_together
+from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_nodes import NewNodes, begins_at, require_no_nodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, prefix_of
@@ -117,17 +118,14 @@ class NodeEditor:
                 await erase_in_steps(self._store, prefix_of(layout, node))
         return None
 
-    async def put(self, node: ArrayNode, placing: Placing, *, over: bool) -> None:
-        """Move an array stored apart to its path, in one step; ``over``: replace the array there. Raises as `create`."""
+    async def put(self, node: ArrayNode, placing: Placing, *, over: LiveArray | None) -> None:
+        """Move an array stored apart to its path, in one step; ``over``: replace this array if it is there. Raises as `create`, and
+        `StaleEntry` if another array is there."""
         layout = await self._new.layout_for(node.path)
         async with self._listing(layout, node.path):
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
-                is_over = over and isinstance(await self._hierarchy.node(node.path), ArrayNode)
-                if not is_over:
-                    await self._new.check_free(node)
-                elif node.path != ROOT:
-                    await self._new.require_nothing_hidden(node.path)
+                is_over = await self._new.check_place(node, over, again=placing.was_tried)
                 await self._new.make_parents(layout, node.path)
                 await self._new.write_entry(layout)
                 if is_over:

@@ -15,11 +15,13 @@ from zarrfs.errors import (
     MetadataError,
     NameInvalid,
     NotADirectory,
+    StaleEntry,
     StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
 from zarrfs.hierarchy.hidden_keys import hidden_keys
+from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
@@ -84,6 +86,24 @@ class NewNodes:
         if layout is None:
             raise MetadataError(f"{path}: no node of {self._new_dialect} can be created in this store", key=path)
         return layout
+
+    async def check_place(self, node: ArrayNode, over: LiveArray | None, *, again: bool) -> bool:
+        """Return True if ``over``, which the new ``node`` replaces, is at its path, and False if nothing is there.
+
+        Raises `EntryExists`, `HiddenKeys`, and `StaleEntry` if another array is there. ``again``: an earlier attempt may have moved
+        ``over``, so that any array counts.
+        """
+        if over is None or not isinstance(await self._hierarchy.node(node.path), ArrayNode):
+            await self.check_free(node)
+            return False
+        if not again:
+            if over.why_gone is None and over.path == node.path:
+                await over.confirm()
+            if self._hierarchy.live.at(node.path) is not over:
+                raise StaleEntry(f"{node.path}: another array is there than the one to be replaced", key=node.path)
+        if node.path != ROOT:
+            await self.require_nothing_hidden(node.path)
+        return True
 
     async def require_nothing_hidden(self, path: NodePath) -> None:
         """Raise `HiddenKeys` if the store holds keys below the node at ``path`` that no view shows."""

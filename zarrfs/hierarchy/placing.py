@@ -42,6 +42,8 @@ class Placing:
         self.keep: Keep | None = None
         """Called with the array that it replaces, as it is stored then; returns the attributes that it gets."""
         self.is_placed = False
+        self.was_tried = False
+        """True if a `put` failed: it may have moved the previous content."""
         self._document: tuple[Key, Generation | None] | None = None
         """The document stored last, relative to its folder: its generation identifies the array anywhere."""
         self._has_chunks: bool | None = None
@@ -58,6 +60,7 @@ class Placing:
 
         ``before``: documents of that array; ``chunks``: its chunks, if it is at the root. Raises `EntryExists`.
         """
+        self.was_tried = True
         if self._intent.is_unknown and not self._intent.may_take_effect:
             self._intent.is_unknown = False
             await self._resolve()

@@ -261,7 +261,7 @@ class NewArrayStage(Stage):
         async with self._making.changing():
             if self._replaced is not None:
                 placing.keep = partial(kept_attributes, new=node, dialect=layout.dialect)
-            await self._context.editor.put(node, placing, over=self._replaced is not None)
+            await self._context.editor.put(node, placing, over=self._replaced.live if self._replaced is not None else None)
             self._making.document, self._making.generation = placing.document(layout, node)
             self._making.move(self._making.path, node.chunk_prefix)
             # A later array at its path is a different array.
