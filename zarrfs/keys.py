@@ -61,6 +61,12 @@ class Prefix(str):
         return Prefix(f"{self}{name}/")
 
 
+class Contents(Prefix):
+    """A target of `zarrfs.stores.base.Store.sync`: all values with this prefix, not their names alone."""
+
+    __slots__ = ()
+
+
 APART = Prefix(".zarrfs/")
 """Prefix of values not yet, or no longer, at their final keys (`zarrfs.hierarchy.intents`). It has no nodes, and no view shows it."""
 

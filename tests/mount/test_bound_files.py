@@ -274,14 +274,15 @@ def test_what_waits_for_its_shard_is_not_stored_in_another_array(store: Path) ->
     assert arrays(store) == {"a": [7.0] * 8}
 
 
-def test_fsync_of_a_folder_stores_the_shards_that_wait_in_it(store: Path) -> None:
+@pytest.mark.parametrize("synced", ["chunks/a", "zarr3/a/c", "npy/a.npy", "raw", "."])
+def test_fsync_stores_the_shards_that_wait_below(store: Path, synced: str) -> None:
     if not is_sharded(store):
         pytest.skip("nothing waits")
     with mounted(store, "--shard-delay", "600", ends_with=None) as mount:
         with (mount.path / "chunks/a/0").open("r+b") as file:
             file.write(np.full(2, 99, "<i4").tobytes())
-        with opened(mount.path / "chunks/a", os.O_RDONLY | os.O_DIRECTORY) as folder:
-            os.fsync(folder)
+        with opened(mount.path / synced, os.O_RDONLY) as target:
+            os.fsync(target)
         os.kill(mount.pid, signal.SIGKILL)
     assert arrays(store) == {"a": [99, 99, *[7] * 6]}
 

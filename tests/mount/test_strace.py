@@ -291,6 +291,33 @@ def test_fsync_of_a_folder_makes_its_names_durable_wherever_their_keys_are(tmp_p
         assert changed <= synced
 
 
+@pytest.mark.parametrize("dialect", ["v3", "v2", "v3_2019", "v3_2022"])
+@pytest.mark.parametrize("through", ["npy/a.npy", "chunks/a/1"])
+def test_fsync_of_a_whole_array_makes_all_of_it_durable_that_was_written_before(tmp_path: Path, dialect: str, through: str) -> None:
+    """As by sync(1), which opens a file that another program has written and closed."""
+    demand("strace")
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path / "store", "--new-dialect", dialect, "--new-chunks", "2") as mount:
+        array = mount.path / "npy/a.npy"
+        if through.startswith("chunks"):
+            np.save(array, np.array([1, 2, 3, 4], "u1"))
+            subprocess.run(["sync", array], check=True)
+        before = {name: (mount.store / name).stat().st_mtime_ns for name in tree(mount.store)}
+        with traced(mount, tmp_path / "trace") as calls:
+            if through == "npy/a.npy":
+                np.save(array, np.array([1, 2, 3, 4], "u1"))
+            else:
+                (mount.path / through).write_bytes(b"56")
+            assert not [call for call in calls() if "sync" in call]
+            subprocess.run(["sync", array], check=True)
+            synced = {call.removeprefix("fsync ") for call in calls() if call.startswith("fsync ")}
+            changed = {name for name in tree(mount.store) if before.get(name) != (mount.store / name).stat().st_mtime_ns}
+        # Documents of the group above are not the array's.
+        files = {name for name in changed if (mount.store / name).is_file() and "/" in name}
+        assert files
+        assert files <= synced
+
+
 def tree(folder: Path) -> list[str]:
     """Return the paths of all files and folders in ``folder`` that zarrfs shows."""
     return [str(path.relative_to(folder)) for path in folder.rglob("*") if ".zarrfs" not in path.parts]

@@ -218,7 +218,7 @@ class Store(AnswersNow, abc.ABC):
         await self.erase_values([key async for key in self.list_prefix(prefix)])
 
     async def sync(self, targets: Iterable[Key | Prefix]) -> None:
-        """Return when these keys, set or erased, survive a power cut; for a prefix, all names below it.
+        """Return when these keys, set or erased, survive a power cut; for a prefix, all names below it; for `Contents`, all values too.
 
         Backends whose changes are durable at once inherit this.
         """

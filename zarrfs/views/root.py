@@ -37,6 +37,10 @@ class MountRoot(Directory):
             yield name, True, 0, attributes.mtime_ns, attributes.writable
         yield README, False, len(self._readme), self._mounted_ns, False
 
+    async def sync(self) -> None:
+        for view in self._views.values():
+            await view.sync()
+
 
 class ControlDirectory(Directory):
     """``.zarrfs/``: files generated from the daemon's own state."""

@@ -1,4 +1,4 @@
-"""Folders whose names are not on disk yet, while other threads sync them."""
+"""Folders whose names are not on disk yet, while other threads sync them, and values that are not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from zarrfs.stores.folder import unsynced
 from zarrfs.stores.folder.calls import Closing
 from zarrfs.stores.folder.names import Parts
-from zarrfs.stores.folder.unsynced import UnsyncedFolders
+from zarrfs.stores.folder.unsynced import Unsynced
 
 
 class Opened:
@@ -45,11 +45,11 @@ def syncing(sync: Callable[[Opened], None], opened: Opened) -> Iterator[None]:
         thread.join()
 
 
-def one(folders: UnsyncedFolders) -> Callable[[Opened], None]:
+def one(folders: Unsynced) -> Callable[[Opened], None]:
     return lambda opened: folders.sync({("g", "a")}, opened)
 
 
-def all_of(folders: UnsyncedFolders) -> Callable[[Opened], None]:
+def all_of(folders: Unsynced) -> Callable[[Opened], None]:
     def sync(opened: Opened) -> None:
         with folders.all_synced():
             opened(("g",)).__exit__(None, None, None)
@@ -59,11 +59,11 @@ def all_of(folders: UnsyncedFolders) -> Callable[[Opened], None]:
 
 @pytest.mark.parametrize("way", [one, all_of])
 def test_a_folder_that_another_thread_syncs_is_not_synced_yet(
-    way: Callable[[UnsyncedFolders], Callable[[Opened], None]], tmp_path: Path
+    way: Callable[[Unsynced], Callable[[Opened], None]], tmp_path: Path
 ) -> None:
     for name in ("a", "b"):
         (tmp_path / "g" / name).mkdir(parents=True)
-    folders = UnsyncedFolders()
+    folders = Unsynced()
     folders.add(())
     folders.add(("g",))
     with syncing(way(folders), Opened(tmp_path, waits=("g",))):
@@ -79,9 +79,31 @@ def test_a_folder_that_another_thread_syncs_is_not_synced_yet(
 def test_unknown_folders_are_unsynced_until_the_sync_of_all_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unsynced, "_MOST", 1)
     (tmp_path / "g").mkdir()
-    folders = UnsyncedFolders()
+    folders = Unsynced()
     for parts in ((), ("g",)):
         folders.add(parts)
     with syncing(all_of(folders), Opened(tmp_path, waits=("g",))):
         assert folders.overflowed and folders.below([()]) is None
     assert not folders.overflowed and folders.below([()]) == {()}
+
+
+def test_values_are_unsynced_until_a_sync_of_them_succeeds_wherever_they_are_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = Unsynced()
+    values.value_set(("g", "a", "0"), is_synced=False)
+    values.value_set(("g", "b", "0"), is_synced=True)
+    assert values.values_below([()]) == {("g", "a", "0")} and values.values_below([("g", "b")]) == set()
+    values.renamed(("g",), ("h",))
+    assert values.values_below([("h",)]) == {("h", "a", "0")}
+    with pytest.raises(OSError, match="disk"), values.value_synced(("h", "a", "0")):
+        raise OSError("disk")
+    assert values.values_below([("h",)]) == {("h", "a", "0")}
+    with values.value_synced(("h", "a", "0")):
+        pass
+    assert values.values_below([("h",)]) == set()
+    monkeypatch.setattr(unsynced, "_MOST", 1)
+    for name in "01":
+        values.value_set(("h", name), is_synced=False)
+    assert values.values_below([("h",)]) is None
+    with values.all_synced():
+        pass
+    assert values.values_below([("h",)]) == set()

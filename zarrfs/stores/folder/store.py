@@ -25,7 +25,7 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable
-from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.keys import WHOLE, ByteRange, Contents, Key, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.answers_now import WouldWait
@@ -420,7 +420,9 @@ class FolderStore(Store):
 
     def _sync(self, targets: Sequence[Key | Prefix]) -> None:
         values = [parts_of(target) for target in targets if not isinstance(target, Prefix)]
-        self._tree.sync(values, [parts_of(target) for target in targets if isinstance(target, Prefix)])
+        contents = [parts_of(target) for target in targets if isinstance(target, Contents)]
+        folders = [parts_of(target) for target in targets if isinstance(target, Prefix) and not isinstance(target, Contents)]
+        self._tree.sync(values, folders, contents)
 
     async def _wait(self, targets: Iterable[Key | Prefix], function: Callable[..., T], *args: object) -> T:
         """Run ``function``, which concerns ``targets``, in a thread."""

@@ -45,7 +45,7 @@ from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_belo
 from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.folder.presupposed import demand_not_erased, demand_presupposed, held_on_the_way
 from zarrfs.stores.folder.scan import Scan
-from zarrfs.stores.folder.unsynced import FailedSyncs, UnsyncedFolders
+from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
 from zarrfs.stores.os_errors import ABSENT
 from zarrfs.stores.values import Absent, DirEntry, Expected, Generation
 
@@ -72,7 +72,7 @@ class FolderTree:
         # Owner of new files and folders; None: the kernel's default.
         self.owner: rights.Owner | None = None
         self._warned: set[str] = set()
-        self.unsynced = UnsyncedFolders()
+        self.unsynced = Unsynced()
         self._failed_syncs = FailedSyncs()
 
     def close(self) -> None:
@@ -300,7 +300,7 @@ class FolderTree:
                     status = os.fstat(fd)
                     generation = generation_of(status)
                     self._failed_syncs.forget(status)
-                    if durability.is_demanded():
+                    if is_synced := durability.is_demanded():
                         os.fsync(fd)
                 finally:
                     os.close(fd)
@@ -315,7 +315,7 @@ class FolderTree:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
                 raise
-        self.unsynced.add(parts[:-1])
+        self.unsynced.value_set(parts, is_synced=is_synced)
         if old is not None:
             self._failed_syncs.forget(old)
         return generation
@@ -366,8 +366,7 @@ class FolderTree:
             if old != new and replaced and os.path.samestat(replaced, moved):
                 # rename(2) has no effect between two hard links of one file.
                 unlink(source, old[-1])
-        self.unsynced.add(old[:-1])
-        self.unsynced.add(new[:-1])
+        self.unsynced.renamed(old, new)
         if replaced is not None and not os.path.samestat(replaced, moved):
             self._failed_syncs.forget(replaced)
         return generation_of(moved)
@@ -401,17 +400,19 @@ class FolderTree:
                 ):
                     sync_file_system(folder)
 
-    def sync(self, values: Iterable[Parts], folders: Iterable[Parts] = ()) -> None:
-        """Return when values and their names (or their absence) survive a power cut; for ``folders``, all names below them."""
-        synced = self.unsynced.below(folders)
+    def sync(self, values: Iterable[Parts], folders: Iterable[Parts] = (), contents: Iterable[Parts] = ()) -> None:
+        """Return when values and their names (or their absence) survive a power cut; for ``folders``, all names below them; for
+        ``contents``, all values below them that were set here."""
+        within, synced = self.unsynced.values_below(contents), self.unsynced.below(folders)
         above: set[Parts] = set()
-        for parts in values:
-            fd = self._open_value(parts)
-            if fd is not None:
-                with Closing(fd):
-                    self._failed_syncs.sync(fd)
+        for parts in dict.fromkeys((*values, *(within or ()))):
+            with self.unsynced.value_synced(parts):
+                fd = self._open_value(parts)
+                if fd is not None:
+                    with Closing(fd):
+                        self._failed_syncs.sync(fd)
             above.add(parts[:-1])
-        if synced is None:
+        if synced is None or within is None:
             self.sync_all()
             return
         try:

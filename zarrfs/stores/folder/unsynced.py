@@ -1,4 +1,4 @@
-"""Folders whose names may be lost in a power cut, and files of which a part is lost already."""
+"""Folders and values that may be lost in a power cut, and files of which a part is lost already."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ _MOST = 10_000
 _MOST_ONE_BY_ONE = 256
 
 
-class UnsyncedFolders:
-    """The folders in which a name was created, moved or removed since they were last synced.
+class Unsynced:
+    """The folders in which a name was created, moved or removed since they were last synced, and the values set since then.
 
-    At most `_MOST` are known: beyond that, any folder may be one (`overflowed`). Threads may call the methods concurrently. A folder that
-    one of them syncs is unsynced for the others until that has ended.
+    At most `_MOST` of each are known: beyond that, any may be one (`overflowed`). Threads may call the methods concurrently. A folder
+    that one of them syncs is unsynced for the others until that has ended.
     """
 
     def __init__(self) -> None:
         self._folders: set[Parts] = set()
         self._overflowed = False
+        self._values: set[Parts] = set()
+        self._values_overflowed = False
         self._in_progress: dict[object, tuple[set[Parts], bool]] = {}
         """What each sync that has not ended has forgotten: folders, and whether there were unknown ones."""
 
@@ -41,16 +43,48 @@ class UnsyncedFolders:
         elif parts not in self._folders:
             self._overflowed = True
 
+    def value_set(self, parts: Parts, *, is_synced: bool) -> None:
+        """Record that a value was set, under a new name; ``is_synced``: its bytes are durable."""
+        self.add(parts[:-1])
+        if is_synced:
+            self._values.discard(parts)
+        else:
+            self._add_value(parts)
+
+    def _add_value(self, parts: Parts) -> None:
+        if len(self._values) < _MOST:
+            self._values.add(parts)
+        elif parts not in self._values:
+            self._values_overflowed = True
+
+    @contextmanager
+    def value_synced(self, parts: Parts) -> Iterator[None]:
+        """Forget a value that the body syncs, unless it fails."""
+        self._values.discard(parts)
+        try:
+            yield
+        except BaseException:
+            self._add_value(parts)
+            raise
+
+    def values_below(self, folders: Iterable[Parts]) -> set[Parts] | None:
+        """Return the values set below ``folders``; None if they are unknown."""
+        within = tuple(folders)
+        if within and self._values_overflowed:
+            return None
+        return {parts for parts in self._values.copy() for folder in within if parts[: len(folder)] == folder}
+
     @contextmanager
     def all_synced(self) -> Iterator[None]:
         """Forget all folders, unless the body, which syncs everything, fails."""
         sync = object()
         self._in_progress[sync] = self._folders, self.overflowed
         self._folders, self._overflowed = set(), False
+        self._values, self._values_overflowed = set(), False
         try:
             yield
         except BaseException:
-            self._overflowed = True
+            self._overflowed = self._values_overflowed = True
             raise
         finally:
             del self._in_progress[sync]
@@ -59,9 +93,12 @@ class UnsyncedFolders:
         return self._folders, *(folders for folders, _ in tuple(self._in_progress.values()))
 
     def renamed(self, old: Parts, new: Parts) -> None:
-        """Record that a folder, with all folders below it, has another path now."""
+        """Record that a value, or a folder with all below it, has another path now."""
         self.add(old[:-1])
         self.add(new[:-1])
+        for parts in self._values.copy():
+            if parts[: len(old)] == old:
+                self._add_value(new + parts[len(old) :])
         for parts in set[Parts]().union(*self._known()):
             if parts[: len(old)] == old:
                 self.add(new + parts[len(old) :])
