@@ -98,7 +98,8 @@ def test_values_are_unsynced_until_a_sync_of_them_succeeds_wherever_they_are_mov
         raise OSError("disk")
     assert values.values_below([("h",)]) == {("h", "a", "0")}
     with values.value_synced(("h", "a", "0")):
-        pass
+        # Another thread, which begins now, has to wait for it as well.
+        assert values.values_below([("h",)]) == {("h", "a", "0")}
     assert values.values_below([("h",)]) == set()
     monkeypatch.setattr(unsynced, "_MOST", 1)
     for name in "01":
@@ -107,3 +108,29 @@ def test_values_are_unsynced_until_a_sync_of_them_succeeds_wherever_they_are_mov
     with values.all_synced():
         pass
     assert values.values_below([("h",)]) == set()
+
+
+def test_a_value_that_is_set_during_its_sync_is_unsynced() -> None:
+    values = Unsynced()
+    for syncing in (values.value_synced(("a", "0")), values.all_synced(), values.erasing(("a",))):
+        values.value_set(("a", "0"), is_synced=False)
+        with syncing:
+            values.value_set(("a", "0"), is_synced=False)
+        assert values.values_below([()]) == {("a", "0")}
+
+
+def test_values_are_unsynced_at_their_paths() -> None:
+    values = Unsynced()
+    for parts in (("a", "0"), ("b", "1"), ("b", "2"), ("c", "3")):
+        values.value_set(parts, is_synced=False)
+    values.exchanged(("a",), ("b",))
+    assert values.values_below([()]) == {("b", "0"), ("a", "1"), ("a", "2"), ("c", "3")}
+    values.value_moved(("a", "1"), ("c", "3"))
+    values.value_erased(("a", "2"))
+    assert values.values_below([()]) == {("b", "0"), ("c", "3")}
+    values.value_set(("a", "2"), is_synced=True)
+    values.value_moved(("a", "2"), ("c", "3"))
+    assert values.values_below([()]) == {("b", "0")}
+    with values.erasing(("b",)):
+        pass
+    assert values.values_below([()]) == set()

@@ -38,7 +38,11 @@ def remove_folder(tree: FolderTree, parts: Parts) -> None:
 
 def remove_tree(tree: FolderTree, parts: Parts) -> None:
     """Remove a folder and all its entries, of any kind; of the root folder the entries only."""
-    tree.unsynced.add(parts[:-1])
+    with tree.unsynced.erasing(parts):
+        _remove_all(tree, parts)
+
+
+def _remove_all(tree: FolderTree, parts: Parts) -> None:
     # Not recursive, and each folder is looked up from the root: any depth costs neither stack nor descriptors.
     pending = [(parts, _TRIES)]
     while pending:

@@ -344,7 +344,7 @@ class FolderTree:
                 found = self._value(folder, parts[-1])
                 if found is not None:
                     os.unlink(parts[-1], dir_fd=folder)
-                    self.unsynced.add(parts[:-1])
+                    self.unsynced.value_erased(parts)
                     self._failed_syncs.forget(found)
 
     # --- moving -------------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ class FolderTree:
             if old != new and replaced and os.path.samestat(replaced, moved):
                 # rename(2) has no effect between two hard links of one file.
                 unlink(source, old[-1])
-        self.unsynced.renamed(old, new)
+        self.unsynced.value_moved(old, new)
         if replaced is not None and not os.path.samestat(replaced, moved):
             self._failed_syncs.forget(replaced)
         return generation_of(moved)
@@ -384,8 +384,7 @@ class FolderTree:
         """Exchange two folders. Raises EINVAL or ENOSYS if the file system cannot."""
         with self.folder(one[:-1]) as folder, self.folder(other[:-1]) as other_folder:
             exchange(folder, one[-1], other_folder, other[-1])
-        self.unsynced.renamed(one, other)
-        self.unsynced.renamed(other, one)
+        self.unsynced.exchanged(one, other)
 
     # --- making durable -----------------------------------------------------------------------------------------------------
 
@@ -406,11 +405,13 @@ class FolderTree:
         within, synced = self.unsynced.values_below(contents), self.unsynced.below(folders)
         above: set[Parts] = set()
         for parts in dict.fromkeys((*values, *(within or ()))):
-            with self.unsynced.value_synced(parts):
+            with self.unsynced.value_synced(parts) as was_set:
                 fd = self._open_value(parts)
                 if fd is not None:
                     with Closing(fd):
                         self._failed_syncs.sync(fd)
+                elif was_set:  # It has been moved.
+                    within = None
             above.add(parts[:-1])
         if synced is None or within is None:
             self.sync_all()

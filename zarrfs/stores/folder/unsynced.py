@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from zarrfs.stores.folder.calls import Closing
@@ -19,15 +20,17 @@ _MOST_ONE_BY_ONE = 256
 class Unsynced:
     """The folders in which a name was created, moved or removed since they were last synced, and the values set since then.
 
-    At most `_MOST` of each are known: beyond that, any may be one (`overflowed`). Threads may call the methods concurrently. A folder
-    that one of them syncs is unsynced for the others until that has ended.
+    At most `_MOST` of each are known: beyond that, any may be one (`overflowed`). Threads may call the methods concurrently. What one of
+    them syncs is unsynced for the others until that has ended.
     """
 
     def __init__(self) -> None:
         self._folders: set[Parts] = set()
         self._overflowed = False
-        self._values: set[Parts] = set()
-        self._values_overflowed = False
+        self._lock = threading.Lock()
+        # What they are compared by tells a value that was set during its sync.
+        self._values: dict[Parts, object] = {}
+        self._values_overflowed: object | None = None
         self._in_progress: dict[object, tuple[set[Parts], bool]] = {}
         """What each sync that has not ended has forgotten: folders, and whether there were unknown ones."""
 
@@ -46,59 +49,113 @@ class Unsynced:
     def value_set(self, parts: Parts, *, is_synced: bool) -> None:
         """Record that a value was set, under a new name; ``is_synced``: its bytes are durable."""
         self.add(parts[:-1])
-        if is_synced:
-            self._values.discard(parts)
-        else:
-            self._add_value(parts)
+        with self._lock:
+            if is_synced:
+                self._values.pop(parts, None)
+            else:
+                self._add_value(parts)
 
-    def _add_value(self, parts: Parts) -> None:
-        if len(self._values) < _MOST:
-            self._values.add(parts)
-        elif parts not in self._values:
-            self._values_overflowed = True
+    def value_moved(self, old: Parts, new: Parts) -> None:
+        """Record that a value has another path now."""
+        self.add(old[:-1])
+        self.add(new[:-1])
+        with self._lock:
+            if self._values.pop(old, None) is not None:
+                self._add_value(new)
+            else:
+                self._values.pop(new, None)
+
+    def value_erased(self, parts: Parts) -> None:
+        """Record that a value is no longer there."""
+        self.add(parts[:-1])
+        with self._lock:
+            self._values.pop(parts, None)
 
     @contextmanager
-    def value_synced(self, parts: Parts) -> Iterator[None]:
-        """Forget a value that the body syncs, unless it fails."""
-        self._values.discard(parts)
-        try:
-            yield
-        except BaseException:
-            self._add_value(parts)
-            raise
+    def erasing(self, parts: Parts) -> Iterator[None]:
+        """Record that the body removes a folder with all values that are below it now."""
+        self.add(parts[:-1])
+        with self._lock:
+            values = {each: version for each, version in self._values.items() if each[: len(parts)] == parts}
+        yield
+        self._forget(values)
+
+    def _forget(self, values: Mapping[Parts, object]) -> None:
+        with self._lock:
+            for parts, version in values.items():
+                if self._values.get(parts) is version:
+                    self._values.pop(parts, None)
+
+    def _add_value(self, parts: Parts) -> None:
+        if parts in self._values or len(self._values) < _MOST:
+            self._values[parts] = object()
+        else:
+            self._values_overflowed = object()
+
+    @contextmanager
+    def value_synced(self, parts: Parts) -> Iterator[bool]:
+        """Forget a value that the body syncs, unless it fails, or the value was set meanwhile. The body gets whether it was known."""
+        version = self._values.get(parts)
+        yield version is not None
+        self._forget({parts: version})
 
     def values_below(self, folders: Iterable[Parts]) -> set[Parts] | None:
         """Return the values set below ``folders``; None if they are unknown."""
         within = tuple(folders)
-        if within and self._values_overflowed:
-            return None
-        return {parts for parts in self._values.copy() for folder in within if parts[: len(folder)] == folder}
+        if not within:
+            return set()
+        with self._lock:
+            if self._values_overflowed is not None:
+                return None
+            return {parts for parts in self._values for folder in within if parts[: len(folder)] == folder}
 
     @contextmanager
     def all_synced(self) -> Iterator[None]:
-        """Forget all folders, unless the body, which syncs everything, fails."""
+        """Forget all folders and values, unless the body, which syncs everything, fails."""
         sync = object()
         self._in_progress[sync] = self._folders, self.overflowed
         self._folders, self._overflowed = set(), False
-        self._values, self._values_overflowed = set(), False
+        with self._lock:
+            values, values_overflowed = self._values.copy(), self._values_overflowed
         try:
             yield
         except BaseException:
-            self._overflowed = self._values_overflowed = True
+            self._overflowed = True
             raise
         finally:
             del self._in_progress[sync]
+        self._forget(values)
+        with self._lock:
+            if self._values_overflowed is values_overflowed:
+                self._values_overflowed = None
 
     def _known(self) -> tuple[set[Parts], ...]:
         return self._folders, *(folders for folders, _ in tuple(self._in_progress.values()))
 
     def renamed(self, old: Parts, new: Parts) -> None:
-        """Record that a value, or a folder with all below it, has another path now."""
+        """Record that a folder, with all below it, has another path now."""
+        self._moved_values({old: new})
+        self._renamed_folders(old, new)
+
+    def exchanged(self, one: Parts, other: Parts) -> None:
+        """Record that two folders have exchanged their paths."""
+        self._moved_values({one: other, other: one})
+        self._renamed_folders(one, other)
+        self._renamed_folders(other, one)
+
+    def _moved_values(self, moves: Mapping[Parts, Parts]) -> None:
+        with self._lock:
+            moved = {
+                new + parts[len(old) :]: self._values.pop(parts)
+                for parts in list(self._values)
+                for old, new in moves.items()
+                if parts[: len(old)] == old
+            }
+            self._values.update(moved)
+
+    def _renamed_folders(self, old: Parts, new: Parts) -> None:
         self.add(old[:-1])
         self.add(new[:-1])
-        for parts in self._values.copy():
-            if parts[: len(old)] == old:
-                self._add_value(new + parts[len(old) :])
         for parts in set[Parts]().union(*self._known()):
             if parts[: len(old)] == old:
                 self.add(new + parts[len(old) :])
