@@ -202,9 +202,9 @@ class NodeEditor:
     async def resize(self, path: NodePath, shape: Shape, *, erase_outside: EraseOutside, of: LiveNode | None = None) -> None:
         """Change the shape of the array at ``path``. Stored chunks entirely outside of it are erased, after the document is stored.
 
-        If ``erase_outside`` is false for one of them, `ContentInvalid` is raised, and nothing is changed. Elements outside of the new
-        shape in partly inside chunks stay stored, as with every other Zarr library: they reappear if the array grows again before the
-        chunk is written. ``of``: as for `amend`.
+        The present shape erases those that an interrupted attempt has left. If ``erase_outside`` is false for one of them,
+        `ContentInvalid` is raised, and nothing is changed. Elements outside of the new shape in partly inside chunks stay stored, as with
+        every Zarr library: they reappear if the array grows before the chunk is written. ``of``: as for `amend`.
         """
         layout = await self._new.layout_for(path)
         async with self.editing(layout, path):
@@ -220,12 +220,13 @@ class NodeEditor:
                 await self._resize(layout, node, shape, erase_outside=erase_outside)
 
     async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: EraseOutside) -> None:
-        path = node.path
-        grid_shape = node.metadata.chunk_grid.resized(shape).grid_shape(shape)
+        path, grid_shape = node.path, node.metadata.chunk_grid.resized(shape).grid_shape(shape)
         chunks = self._hierarchy.array_of(node).chunks
         outside: list[Coords] = []
-        if any(new < old for new, old in zip(grid_shape, node.metadata.grid_shape, strict=True)):
-            async for coords, _, _ in chunks.list():
+        is_same = shape == node.metadata.shape
+        is_smaller = any(new < old for new, old in zip(grid_shape, node.metadata.grid_shape, strict=True))
+        if is_smaller or (is_same and self._store.capabilities.list):
+            async for coords, _, _ in chunks.list(outside=erase_outside is True):
                 if not in_grid(coords, grid_shape):
                     outside.append(coords)
                     if not (erase_outside(coords) if callable(erase_outside) else erase_outside):
@@ -233,7 +234,8 @@ class NodeEditor:
                             f"{path}: chunk {coords} is stored outside of the new shape {shape} (see resize_erases)",
                             key=path,
                         )
-        await self._amend(layout, path, Edit(shape=shape))
+        if not is_same:
+            await self._amend(layout, path, Edit(shape=shape))
         for start in range(0, len(outside), ERASED_AT_ONCE):
             part = outside[start : start + ERASED_AT_ONCE]
             await chunks.update(dict.fromkeys(part))

@@ -69,8 +69,10 @@ class Zarr3Document(NodeDocument):
         fill_value, attributes = changed_fill(self.ident, node, stored_attributes(node.dialect, written, node), named=named)
         if node.dialect != V3.name:
             attributes = in_order(node.attributes, attributes, (DIMENSIONS, FILL_VALUE))
-        if node.metadata.shape != written.metadata.shape:
-            shape = written.metadata.shape
+        shape = written.metadata.shape
+        is_same = fill_value is None and dump(dict(node.attributes)) == dump(dict(attributes))
+        if node.metadata.shape != shape or (self._context.resize_erases and is_same):
+            # The same document again erases what an interrupted attempt has left outside of the shape.
             await editor.resize(self.path, shape, erase_outside=self._context.resize_erases, of=self.live)
         await self._set_attributes(node, attributes, fill_value)
 
