@@ -109,6 +109,10 @@ class KeyConflict(StoreError):
     """A key exists where a prefix is needed, or a prefix where a key is needed (``a`` and ``a/b`` in a folder)."""
 
 
+class PartsMissing(KeyConflict):
+    """Another program has moved or removed a part of the content of an interrupted operation: no position is left for the rest."""
+
+
 class PrefixNotEmpty(KeyConflict):
     """A prefix has keys, and must be empty to be removed or replaced."""
 

@@ -43,6 +43,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.KeyUnusable: errno.EINVAL,
     errors.KeyTooLong: errno.ENAMETOOLONG,
     errors.KeyConflict: errno.ENOTDIR,
+    errors.PartsMissing: errno.ESTALE,
     errors.PrefixNotEmpty: errno.ENOTEMPTY,
     errors.NodeMoving: errno.EIO,
     errors.NodeInDoubt: errno.EIO,

@@ -28,21 +28,24 @@ from zarrfs import fences
 from zarrfs.errors import (
     KeyConflict,
     NoSuchEntry,
+    PartsMissing,
     StoreTimeout,
     ZarrfsError,
+    raise_first,
 )
 from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_rest, require_all
 from zarrfs.hierarchy.records import MAX_NBYTES, Record
 from zarrfs.hierarchy.revising import Read, put_each
-from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath
+from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
 
 _RECORD = "intent.json"
-# Other names in the folder belong to other programs.
+# Other names in the folder belong to other programs, or have no mount to end them.
 _NAME = re.compile("[0-9a-f]{32}")
+_ASIDE = ".kept/"
 _LOCKED_SECONDS = 1.0
 
 
@@ -230,6 +233,13 @@ class Intent:
             await self.record()
         return self._noted is None or await resolve(self.store, self, self._noted)
 
+    async def keep_aside(self) -> Prefix:
+        """Move all that is apart to where no mount looks for operations, and return the prefix: it has no position any more."""
+        aside = Prefix(self.prefix.removesuffix("/") + _ASIDE)
+        await self.store.rename_prefix(self.prefix, aside)
+        self._noted, self._may_be_stored = None, False
+        return aside
+
     async def let_go(self) -> None:
         """Release the lock, for another worker."""
         lock, self._lock = self._lock, None
@@ -312,9 +322,16 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
         return await _resolve_documents(store, record)
     if record.moves:
         pairs, count = intent.rest(record), 0 if record.is_placing else len(record.replaced)
+        missing: list[Exception] = []
         for parts in pairs[:count], pairs[count:]:
-            await require_all(store, parts)
-            await rename_rest(store, parts)
+            try:
+                await require_all(store, parts)
+            except PartsMissing as error:
+                # The other node is complete.
+                missing.append(error)
+            else:
+                await rename_rest(store, parts)
+        raise_first(missing)
         return record.is_placing
     if record.before or record.after:
         await _require_no_others(store, record)
@@ -349,7 +366,7 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
         return False
     is_taken = await store.prefix_exists(record.prefix)
     if record.is_used and not is_aside and not is_taken:
-        raise KeyConflict(f"{record.path}: its chunks were moved or removed by another program", key=record.prefix)
+        raise PartsMissing(f"{record.path}: its chunks were moved or removed by another program", key=record.prefix)
     if (is_aside or not record.is_used) and is_taken:
         # The content goes back to where the next attempt expects it.
         is_apart = await store.prefix_exists(intent.new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from zarrfs.errors import KeyConflict
+from zarrfs.errors import KeyConflict, PartsMissing
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store
 
@@ -35,13 +35,13 @@ async def rename(store: Store, old: Target, new: Target) -> bool:
 
 
 async def require_all(store: Store, pairs: Sequence[tuple[Target, Target]]) -> None:
-    """Raise `KeyConflict` if a prefix of ``pairs``, of parts of one node, is at neither place, and another part is at the old one.
+    """Raise `PartsMissing` if a prefix of ``pairs``, of parts of one node, is at neither place, and another part is at the old one.
 
     Another program has moved or removed it: the documents would describe an array without its chunks."""
     is_gone = [isinstance(old, Prefix) and not await exists(store, old) and not await exists(store, new) for old, new in pairs]
     if any(is_gone) and any([await exists(store, old) for old, _ in pairs]):
         (_, new) = pairs[is_gone.index(True)]
-        raise KeyConflict(f"{new}: was moved or removed by another program", key=new)
+        raise PartsMissing(f"{new}: was moved or removed by another program", key=new)
 
 
 async def rename_rest(store: Store, pairs: Sequence[tuple[Target, Target]]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from zarrfs.errors import IntentTooNew, StoreFull, ZarrfsError
+from zarrfs.errors import IntentTooNew, PartsMissing, StoreFull, ZarrfsError
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import erase_in_steps
@@ -45,7 +45,8 @@ async def recover(
 ) -> list[Recovered]:
     """Complete or undo all operations without a worker, and return them.
 
-    An operation for which both fail is left: it is logged, and ``failed`` is called with the reason.
+    An operation for which both fail is left: it is logged, and ``failed`` is called with the reason. If no later mount can complete or
+    undo it either, it is kept where none looks for it.
     """
     copies = ConsolidatedCopies(hierarchy, store)
     recovered: list[Recovered] = []
@@ -54,7 +55,13 @@ async def recover(
             try:
                 if record is not None:
                     async with _no_edits_by_others(hierarchy, intents.store, record.path):
-                        is_done = await resolve(intents.store, intent, record)
+                        try:
+                            is_done = await resolve(intents.store, intent, record)
+                        except PartsMissing as error:
+                            await _keep_aside(intent, record, error, failed)
+                            hierarchy.forget_all()
+                            await renew_copies(copies, record)
+                            continue
                         hierarchy.forget_all()
                         if record.operation == "erase":
                             # Content in its place was not taken away.
@@ -86,6 +93,13 @@ async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath
         for key in sorted(roots):
             await stack.enter_async_context(store.exclusive(key))
         yield
+
+
+async def _keep_aside(intent: Intent, record: Record, error: PartsMissing, failed: Callable[[ZarrfsError], None]) -> None:
+    aside = await intent.keep_aside()
+    message = f"{record.path}: interrupted operation ({record.name}) given up, the rest of it is kept in {aside}: {error}"
+    log.error("%s", message)
+    failed(type(error)(message, key=error.key))
 
 
 async def is_renewed(
