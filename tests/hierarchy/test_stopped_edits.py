@@ -22,7 +22,9 @@ from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry, StaleEntry, StoreFull, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
-from zarrfs.keys import APART, ROOT, Key
+from zarrfs.hierarchy.records import Record
+from zarrfs.keys import APART, ROOT, Key, NodePath
+from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
@@ -182,13 +184,43 @@ async def test_an_array_that_is_saved_over_keeps_the_attributes_that_another_mou
 
 
 class AskedForLock(ForwardingStore):
-    """A store that tells when a lock was asked for."""
+    """A store that tells when a lock was asked for, and of which folders of nodes."""
 
     asked = trio.Event()
 
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.folders: list[str] = []
+
     def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
         self.asked.set()
+        if not key.startswith(APART):
+            self.folders.append(key.parent)
         return super().exclusive(key)
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+@trio_test
+async def test_the_start_of_a_mount_waits_only_once_for_the_edits_of_another(is_busy: bool, tmp_path: Path) -> None:
+    """It waited for each interrupted operation, a minute by default; and for one folder once for each layout, under its own lock."""
+    async with tree_of(tmp_path, new_dialect="v2") as tree:
+        await write(tree, "npy/a.npy", npy(ELEMENTS))
+    (tmp_path / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    for name in "0" * 32, "1" * 32:
+        (tmp_path / ".zarrfs" / name).mkdir(parents=True)
+        (tmp_path / ".zarrfs" / name / "intent.json").write_bytes(Record.of_copies(NodePath("/a")).format())
+    lock = os.open(tmp_path, os.O_RDONLY)
+    if is_busy:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    async with (
+        aclosing(AskedForLock(FolderStore(str(tmp_path)))) as store,
+        tree_over(store, f"file:{tmp_path}", watch="no", timeout="1" if is_busy else "60") as tree,
+    ):
+        await tree.recover()
+        assert store.folders == [""] * (1 if is_busy else 2)
+        assert (b"another mount is editing" in tree.losses.errors.text()) == is_busy
+    os.close(lock)
+    assert (tmp_path / ".zarrfs").exists() == is_busy
 
 
 @trio_test

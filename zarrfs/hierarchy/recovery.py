@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from zarrfs.errors import IntentTooNew, PartsMissing, StoreFull, ZarrfsError
+from zarrfs.errors import IntentTooNew, PartsMissing, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import erase_in_steps
@@ -25,6 +25,10 @@ async def demand_known(intents: Intents) -> None:
     async with aclosing(_left(intents)) as left:
         async for _, _ in left:
             pass
+
+
+class _Busy(StoreTimeout):
+    """The lock of edits was not to be had in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,10 @@ async def recover(
                 message = f"{intent.prefix}: interrupted operation neither completed nor undone: {error}"
                 log.error("%s", message)
                 failed(type(error)(message, key=error.key))
+                if isinstance(error, _Busy):
+                    # The start of the mount would wait as long for each of the others.
+                    log.error("other interrupted operations are left unchanged as well")
+                    break
             else:
                 if record is not None or intents.store.capabilities.rename:
                     await intent.end()
@@ -87,11 +95,17 @@ async def recover(
 
 @asynccontextmanager
 async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath) -> AsyncGenerator[None]:
-    """Exclude edits of nodes by other mounts, as `NodeEditor.editing` does: what they store meanwhile must not be undone."""
+    """Exclude edits of nodes by other mounts, as `NodeEditor.editing` does: what they store meanwhile must not be undone.
+
+    Raises `_Busy` if they do not end."""
     roots = {layout.dialect.root_keys(layout.prefix)[0] for layout in await hierarchy.layouts(path)}
     async with AsyncExitStack() as stack:
-        for key in sorted(roots):
-            await stack.enter_async_context(store.exclusive(key))
+        # One in each folder: mounts lock folders, and a second wait for a folder that is held already may not end.
+        for key in {key.parent: key for key in sorted(roots)}.values():
+            try:
+                await stack.enter_async_context(store.exclusive(key))
+            except StoreTimeout as error:
+                raise _Busy(f"another mount is editing: {error}", key=key) from error
         yield
 
 
