@@ -134,3 +134,14 @@ def test_values_are_unsynced_at_their_paths() -> None:
     with values.erasing(("b",)):
         pass
     assert values.values_below([()]) == set()
+
+
+def test_an_unknown_value_is_unsynced_until_the_sync_of_all_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsynced, "_MOST", 1)
+    values = Unsynced()
+    for name in "01":
+        values.value_set((name,), is_synced=False)
+    with values.all_synced():
+        assert values.values_below([()]) is None
+        values.value_set(("2",), is_synced=False)
+    assert values.values_below([()]) is None
