@@ -14,6 +14,7 @@ import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
+from operator import lt
 
 import trio
 
@@ -202,9 +203,9 @@ class NodeEditor:
     async def resize(self, path: NodePath, shape: Shape, *, erase_outside: EraseOutside, of: LiveNode | None = None) -> None:
         """Change the shape of the array at ``path``. Stored chunks entirely outside of it are erased, after the document is stored.
 
-        The present shape erases those that an interrupted attempt has left. If ``erase_outside`` is false for one of them,
-        `ContentInvalid` is raised, and nothing is changed. Elements outside of the new shape in partly inside chunks stay stored, as with
-        every Zarr library: they reappear if the array grows before the chunk is written. ``of``: as for `amend`.
+        The present shape erases those that a failed attempt has left. If ``erase_outside`` is false for one of them, `ContentInvalid` is
+        raised, and nothing is changed. Elements outside of the new shape in partly inside chunks stay stored, as with every Zarr library:
+        they reappear if the array grows before the chunk is written. ``of``: as for `amend`.
         """
         layout = await self._new.layout_for(path)
         async with self.editing(layout, path):
@@ -223,23 +224,22 @@ class NodeEditor:
         path, grid_shape = node.path, node.metadata.chunk_grid.resized(shape).grid_shape(shape)
         chunks = self._hierarchy.array_of(node).chunks
         outside: list[Coords] = []
-        is_same = shape == node.metadata.shape
-        is_smaller = any(new < old for new, old in zip(grid_shape, node.metadata.grid_shape, strict=True))
-        if is_smaller or (is_same and self._store.capabilities.list):
+        live, is_smaller = self._hierarchy.live.at(path), any(map(lt, grid_shape, node.metadata.grid_shape))
+        if is_smaller or live in self._hierarchy.live.half_erased:
             async for coords, _, _ in chunks.list(outside=erase_outside is True):
                 if not in_grid(coords, grid_shape):
                     outside.append(coords)
                     if not (erase_outside(coords) if callable(erase_outside) else erase_outside):
-                        raise ContentInvalid(
-                            f"{path}: chunk {coords} is stored outside of the new shape {shape} (see resize_erases)",
-                            key=path,
-                        )
-        if not is_same:
+                        message = f"{path}: chunk {coords} is stored outside of the new shape {shape} (see resize_erases)"
+                        raise ContentInvalid(message, key=path)
+        if shape != node.metadata.shape:
             await self._amend(layout, path, Edit(shape=shape))
+        self._hierarchy.live.half_erased |= {live} if live is not None else set()
         for start in range(0, len(outside), ERASED_AT_ONCE):
             part = outside[start : start + ERASED_AT_ONCE]
             await chunks.update(dict.fromkeys(part))
             await chunks.publish(part)
+        self._hierarchy.live.half_erased -= {live}
 
     async def erase(self, path: NodePath) -> None:
         """Remove the node at ``path`` with its chunks.
