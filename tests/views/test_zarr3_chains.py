@@ -326,3 +326,36 @@ async def test_lzma_streams_with_filters_of_v1_are_shown_decoded() -> None:
         view = await shown({"a/meta": json.dumps({**meta, "compression_opts": options}).encode(), "a/attrs": b"{}", "a/0": encoded})
         assert view["a/c/0"] == (encoded if is_stored else elements.tobytes())
         assert np.array_equal(opened(view)[:], elements)
+
+
+@pytest.mark.parametrize(
+    ("codec", "expected"),
+    [
+        ("zstd", {"name": "zstd", "configuration": {"level": 0, "checksum": False}}),
+        ({"name": "zstd"}, {"name": "zstd", "configuration": {"level": 0, "checksum": False}}),
+        ({"name": "zstd", "configuration": {"checksum": True}}, {"name": "zstd", "configuration": {"level": 0, "checksum": True}}),
+        ("numcodecs.crc32c", {"name": "crc32c"}),
+        ({"name": "numcodecs.crc32c", "configuration": {"location": "end"}}, {"name": "crc32c"}),
+    ],
+)
+@pytest.mark.parametrize("in_shards", [False, True])
+@trio_test
+async def test_a_codec_of_v3_whose_options_are_omitted_has_them(codec: object, expected: dict[str, Any], in_shards: bool) -> None:
+    """zarr-python refuses an object without a configuration, tensorstore zstd without a level and names of numcodecs."""
+    index = {"index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]}
+    codecs: list[Any] = [{"name": "bytes", "configuration": {"endian": "little"}}, codec]
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [4],
+        "data_type": "int32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": 5,
+        "codecs": [{"name": "sharding_indexed", "configuration": {"chunk_shape": [1], "codecs": codecs, **index}}]
+        if in_shards
+        else codecs,
+    }
+    view = await shown({"zarr.json": b'{"zarr_format": 3, "node_type": "group"}', "a/zarr.json": json.dumps(document).encode()})
+    assert json.loads(view["a/zarr.json"])["codecs"][1] == expected
+    assert opened(view)[...].tolist() == [5, 5, 5, 5]

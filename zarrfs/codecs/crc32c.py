@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zarrfs.codecs.base import numcodecs_members
+from zarrfs.codecs.base import Dtype, numcodecs_members
 from zarrfs.codecs.checksum import LocatedChecksum
 from zarrfs.model.codec_spec import CodecSpec
 
@@ -27,6 +27,11 @@ class Crc32c(LocatedChecksum):
     examples: ClassVar[tuple[CodecSpec, ...]] = (CodecSpec("crc32c"), CodecSpec("numcodecs.crc32c", {"location": "start"}))
     libraries: ClassVar[tuple[str, ...]] = ("google_crc32c",)
     default_location: ClassVar[str] = "end"
+
+    @classmethod
+    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
+        # tensorstore knows only the final v3's name.
+        return cls.spec_from_numcodecs(spec.configuration)
 
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:

@@ -23,7 +23,7 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.codecs import scratch
-from zarrfs.codecs.base import BytesBytesCodec, numcodecs_members, translated
+from zarrfs.codecs.base import BytesBytesCodec, Dtype, numcodecs_members, translated
 from zarrfs.codecs.configuration import boolean, integer, only
 from zarrfs.codecs.streams import Output, encode_stream
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
@@ -56,6 +56,11 @@ class Zstd(BytesBytesCodec):
     def from_spec(cls, spec: CodecSpec) -> Self:
         only(spec, "level", "checksum")
         return cls(integer(spec, "level", -131072, 22, 0), boolean(spec, "checksum", False))
+
+    @classmethod
+    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
+        # zarr-python requires a configuration, tensorstore a level.
+        return CodecSpec(cls.names[0], {"level": 0, "checksum": False, **spec.configuration})
 
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
