@@ -289,3 +289,38 @@ async def test_a_read_only_mount_creates_and_erases_nothing() -> None:
             with pytest.raises(StoreReadOnly):
                 await attempt
     assert await contents(store) == before
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({"data_type": "float32", "fill_value": "0x7fc00001"}, {"fill_value": "NaN"}),
+        ({"data_type": "complex64", "fill_value": ["0xffc00000", 2.0]}, {"fill_value": ["NaN", 2.0]}),
+        (
+            {"data_type": "bytes", "fill_value": [1, 2], "codecs": ["vlen-bytes"]},
+            {"data_type": "variable_length_bytes", "fill_value": "AQI="},
+        ),
+        ({"shape": [0], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0]}}}, {}),
+    ],
+)
+@trio_test
+async def test_attributes_of_an_array_that_zarr_python_writes_in_other_words(more: dict[str, Any], shown: dict[str, Any]) -> None:
+    """It reads each NaN as "NaN", and `bytes` as the type of its own: its documents were refused."""
+    before = document([4], [2]) | more
+    store = await store_with({"a/zarr.json": before})
+    async with tree_over(store) as tree:
+        written = json.loads(await read(tree, "zarr3/a/zarr.json")) | shown | {"attributes": {"u": 1}}
+        await write(tree, "zarr3/a/zarr.json", json.dumps(written).encode())
+    assert json.loads((await contents(store))["a/zarr.json"]) == before | {"attributes": {"u": 1}}
+
+
+@GIVEN_UP
+@trio_test
+async def test_a_nan_with_another_payload_is_another_fill_value() -> None:
+    store = await store_with({"a/zarr.json": document([4], [2], data_type="float32", fill_value="NaN")})
+    before = await contents(store)
+    async with tree_over(store) as tree:
+        written = json.loads(await read(tree, "zarr3/a/zarr.json")) | {"fill_value": "0x7fc00001"}
+        with pytest.raises(ContentInvalid):
+            await write(tree, "zarr3/a/zarr.json", json.dumps(written).encode())
+    assert await contents(store) == before

@@ -63,6 +63,15 @@ def are_equal(data_type: DataType, one: bytes | None, other: bytes | None) -> bo
     return one is not None and other is not None and is_nan(data_type, one) and is_nan(data_type, other)
 
 
+def with_plain_nan(data_type: DataType, element: bytes) -> bytes:
+    """Return the element with each NaN, also of a complex number's parts, as the one that documents name "NaN"."""
+    dtype = data_type.dtype
+    if dtype.kind not in "fc":
+        return element
+    parts = np.frombuffer(element, np.dtype(f"<f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype)
+    return np.where(np.isnan(parts), np.array(np.nan, parts.dtype), parts).tobytes()
+
+
 def decode(data_type: DataType, value: Any) -> bytes | None:
     """Return the element that the attribute ``value`` names; None if the type cannot hold it."""
     if isinstance(value, Unparsed):

@@ -58,7 +58,8 @@ class DataType:
     """One element of an array.
 
     ``name`` and ``configuration`` are those of the final v3; ``dtype`` holds the element in memory, little-endian. Types with the same
-    elements are equal: ``structured`` of zarr-python up to 3.1 is ``struct`` in later versions and in zarr-extensions.
+    elements are equal: ``structured`` of zarr-python up to 3.1 is ``struct`` in later versions and in zarr-extensions, and zarr-python
+    writes ``bytes`` as ``variable_length_bytes``.
     """
 
     name: str
@@ -70,7 +71,8 @@ class DataType:
             return NotImplemented
         if self.dtype.names is not None:
             return self.dtype == other.dtype
-        return (self.name, self.dtype, self.configuration) == (other.name, other.dtype, other.configuration)
+        names = ("variable_length_bytes" if each.name == "bytes" else each.name for each in (self, other))
+        return len(set(names)) == 1 and (self.dtype, self.configuration) == (other.dtype, other.configuration)
 
     def __hash__(self) -> int:
         return hash(self.dtype)

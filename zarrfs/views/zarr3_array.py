@@ -16,6 +16,7 @@ from zarrfs.dialects.v3.dialect import PLUGIN as V3
 from zarrfs.errors import NotRepresentable
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model import chunk_key
+from zarrfs.model.chunk_grid import ChunkGrid, RegularGrid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
@@ -85,10 +86,16 @@ def formatted(node: ArrayNode | GroupNode) -> bytes:
     return document
 
 
+def _without_zeros(grid: ChunkGrid) -> ChunkGrid:
+    """Return the grid as documents have it: chunks of length 0, which a dimension of length 0 may have, have length 1."""
+    return RegularGrid(tuple(max(1, length) for length in grid.chunks)) if isinstance(grid, RegularGrid) else grid
+
+
 def _shown(node: ArrayNode, codecs: tuple[CodecSpec, ...], keys: ChunkKeyEncoding, *, encoded: bool) -> Zarr3Array:
     shown = replace(
         node.metadata,
         codecs=codecs,
+        chunk_grid=_without_zeros(node.metadata.chunk_grid),
         chunk_key_encoding=keys,
         fill_value=node.metadata.fill_bytes,
         dimension_names=dimension_names(node),

@@ -31,7 +31,7 @@ from zarrfs.views.nodes.shown_copies import named_nodes
 from zarrfs.views.nodes.undecided import groups_from_undecided
 from zarrfs.views.shown_dimensions import DIMENSIONS
 from zarrfs.views.zarr3_array import Zarr3Array, dimension_names, formatted, is_named, zarr3_array
-from zarrfs.views.zarr3_fill import are_alike, changed_fill, in_order, new_fill, with_shown_fill
+from zarrfs.views.zarr3_fill import are_alike, changed_fill, in_order, new_fill, with_shown_fill, with_stored_nan
 
 Show = Callable[[ArrayNode], Zarr3Array]
 """Returns an array as a view shows it."""
@@ -63,7 +63,7 @@ class Zarr3Document(NodeDocument):
         return is_equivalent(self.path, rendered, written)
 
     async def _change_array(self, node: ArrayNode, written: ArrayNode) -> None:
-        written = with_shown_fill(node, written)
+        written = with_stored_nan(node, with_shown_fill(node, written))
         check_array(self.ident, self.show(node), node, written)
         editor, named = self._context.editor, is_named(self.show(node).metadata)
         fill_value, attributes = changed_fill(self.ident, node, stored_attributes(node.dialect, written, node), named=named)

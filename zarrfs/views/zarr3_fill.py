@@ -101,6 +101,17 @@ def with_shown_fill(node: ArrayNode, written: ArrayNode) -> ArrayNode:
     return written
 
 
+def with_stored_nan(node: ArrayNode, written: ArrayNode) -> ArrayNode:
+    """Return ``written`` with the fill value of ``node``, if it differs from that only by "NaN" for another NaN.
+
+    zarr-python reads every NaN of a document as "NaN", and writes that with its changes of shape and attributes.
+    """
+    fill_value = node.metadata.fill_bytes
+    if cf.with_plain_nan(node.metadata.data_type, fill_value) != written.metadata.fill_bytes:
+        return written
+    return replace(written, metadata=replace(written.metadata, fill_value=fill_value))
+
+
 def are_alike(data_type: DataType, one: Attributes, other: Attributes) -> bool:
     """Return True if two sets of attributes are equivalent; one may lack a ``_FillValue`` of NaN."""
     values = [each[cf.NAME] for each in (one, other) if cf.NAME in each]
