@@ -359,3 +359,36 @@ async def test_a_codec_of_v3_whose_options_are_omitted_has_them(codec: object, e
     view = await shown({"zarr.json": b'{"zarr_format": 3, "node_type": "group"}', "a/zarr.json": json.dumps(document).encode()})
     assert json.loads(view["a/zarr.json"])["codecs"][1] == expected
     assert opened(view)[...].tolist() == [5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("codec", ["vlen-utf8", "vlen-bytes"])
+@trio_test
+async def test_zarr_python_writes_text_in_fortran_order(codec: str) -> None:
+    """It flattens a transposed chunk of text in the order of its memory: elements that it wrote in zarr3/ were in other places."""
+    texts = [["a", "b", "c"], ["d", "e", "f"]]
+    elements = np.array([[text if codec == "vlen-utf8" else text.encode() for text in row] for row in texts], object)
+    document = {
+        "zarr_format": 2,
+        "shape": [2, 3],
+        "chunks": [2, 3],
+        "dtype": "|O",
+        "fill_value": "",
+        "order": "F",
+        "compressor": None,
+        "filters": [{"id": codec}],
+    }
+    store = MemoryStore()
+    await fill(store, {".zgroup": b'{"zarr_format": 2}', "a/.zarray": json.dumps(document).encode()})
+    async with tree_over(store) as tree:
+        array = opened(
+            {path.removeprefix("zarr3/"): await read(tree, path) async for path in every_file(tree, "zarr3")}, writable=True
+        )
+        array[...] = elements
+        await write(tree, "zarr3/a/c/0/0", array.store_path.store._store_dict["a/c/0/0"].to_bytes())
+        assert (
+            opened({path.removeprefix("zarr3/"): await read(tree, path) async for path in every_file(tree, "zarr3")})[...].tolist()
+            == elements.tolist()
+        )
+    raw = (await contents(store))["a/0.0"]
+    kind = numcodecs.VLenUTF8 if codec == "vlen-utf8" else numcodecs.VLenBytes
+    assert kind().decode(raw).reshape((2, 3), order="F").tolist() == elements.tolist()

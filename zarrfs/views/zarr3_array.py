@@ -54,6 +54,10 @@ def zarr3_array(node: ArrayNode) -> Zarr3Array:
     # shown is the one that most v3 programs request for a new array, so that they can create one here.
     keys = node.metadata.chunk_key_encoding if node.dialect == V3.name else KEYS
     try:
+        if node.dialect != V3.name and _is_transposed_text(node.metadata):
+            raise NotRepresentable(
+                "zarr-python 3.1 writes transposed elements of variable length in another order than it reads them"
+            )
         codecs = final_codecs(node.metadata.codecs, node.metadata.data_type)
     except NotRepresentable:
         return _shown(node, plain_codecs(node.metadata.data_type), keys, encoded=False)
@@ -84,6 +88,10 @@ def formatted(node: ArrayNode | GroupNode) -> bytes:
     """Return the ``zarr.json`` of a node whose metadata is that of final v3. Raises `NotRepresentable`."""
     (document,) = _LAYOUT.format(replace(node, path=ROOT)).values()
     return document
+
+
+def _is_transposed_text(metadata: ArrayMetadata) -> bool:
+    return metadata.data_type.is_variable and any(spec.name == "transpose" for spec in metadata.codecs)
 
 
 def _without_zeros(grid: ChunkGrid) -> ChunkGrid:
