@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.mounting import mounted, mounted_hanging
 from tests.support.small_disks import small_disk
+from tests.support.waiting import until
 from zarrfs.hierarchy.records import Record
 from zarrfs.keys import NodePath, Prefix
 
@@ -235,3 +236,36 @@ def test_an_edit_comes_after_the_end_of_an_operation_that_timed_out(store: Path)
         assert os.listdir(mount.path / "npy") == ["a.npy"]
         assert np.array_equal(np.load(mount.path / "npy/a.npy"), newest)
     assert not (store / ".zarrfs").exists()
+
+
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
+@pytest.mark.parametrize(("place", "operation"), [("meta/root/a.array*", "set"), ("data/*a/", "rename_prefix")])
+@pytest.mark.logs("timed out", "did not answer", "given up by its caller", "ETIMEDOUT", "earlier attempt")
+def test_a_replacement_that_timed_out_is_repeated_from_its_outcome(
+    tmp_path: Path, dialect: str, place: str, operation: str
+) -> None:
+    """Its documents and chunks lie apart: the step that timed out takes effect before, or while, fsync repeats the replacement."""
+    store = tmp_path / "apart"
+    store.mkdir()
+    with mounted_hanging(store, 1.0, new_dialect=dialect) as mount:
+        np.save(mount.path / "npy/a.npy", np.arange(8, dtype="i4"))
+        (mount.path / "chunks/a/.zattrs").write_text('{"of": "a"}')
+        content = io.BytesIO()
+        np.save(content, np.full(10, 99, "f4"))
+        with (mount.path / "npy/a.npy").open("wb") as file:
+            file.write(content.getvalue())
+            file.flush()
+            mount.hang(place, operation)
+            with pytest.raises(OSError, match=os.strerror(errno.ETIMEDOUT)):
+                os.fsync(file.fileno())
+            mount.answer()
+
+            def is_stored() -> bool:
+                with suppress(TimeoutError):
+                    os.fsync(file.fileno())
+                    return True
+                return False
+
+            until(is_stored)
+        assert np.load(mount.path / "npy/a.npy").tolist() == [99.0] * 10
+        assert json.loads((mount.path / "chunks/a/.zattrs").read_text()) == {"of": "a"}

@@ -63,7 +63,14 @@ class Placing:
         self.was_tried = True
         if self._intent.is_unknown and not self._intent.may_take_effect:
             self._intent.is_unknown = False
-            await self._resolve()
+            if await self._resolve() and not layout.per_node:
+                self.is_placed = self._intent.is_done = True
+                return
+            if not layout.per_node:
+                # The caller has read the documents before they were put back.
+                raise StoreTimeout(f"{node.path}: earlier attempt was undone: store timed out", key=node.path)
+        if self._intent.is_unknown and not layout.per_node:
+            raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
         if over and self.keep is not None:
             stored = {key: before[key] for key in layout.document_keys(node.path) if key in before}
             replaced = await threads.cpu(weight(stored), layout.parse, node.path, stored)
