@@ -133,9 +133,7 @@ class LiveNodes:
                 open_array.array.node = replace(open_array.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
 
     def renamed(self, path: NodePath, new_path: NodePath, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> None:
-        """Record a move, by this mount, of the node at ``path`` and all below it, whose documents and chunks lie in different places.
-
-        ``pairs``: the old and new places."""
+        """Record a move, by this mount, of the node at ``path`` and all below it, whose parts are apart: ``pairs`` of places."""
         self.changes += 1
         self.bound_paths.moved(path, new_path)
         moved = list(pairs)
