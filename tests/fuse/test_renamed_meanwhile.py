@@ -10,12 +10,18 @@ import trio
 from trio.testing import trio_test, wait_all_tasks_blocked
 
 from tests.support.callers import CALLER
-from tests.support.drivers import direct
+from tests.support.drivers import DirectDriver, direct
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
+
+
+async def folder_and_file(driver: DirectDriver) -> tuple[int, int]:
+    """Store a value; return the inode numbers of its folder and its file in raw/."""
+    await driver.put("g/k", b"old")
+    return await driver._ino(f"{driver.raw}/g"), await driver._ino(f"{driver.raw}/g/k")
 
 
 class SlowToTell(ForwardingStore):
@@ -45,8 +51,7 @@ async def test_it_is_written_at_its_new_path(by: str, tmp_path: Path) -> None:
     store = SlowToTell(FolderStore(str(tmp_path)))
     async with direct(store, cache_dir=str(tmp_path), watch="off") as driver:
         handlers, inodes = driver.handlers, driver.session.inodes
-        await driver.put("g/k", b"old")
-        folder, file = await driver._ino(f"{driver.raw}/g"), await driver._ino(f"{driver.raw}/g/k")
+        folder, file = await folder_and_file(driver)
         found: list[int] = []
 
         async def ask() -> None:
@@ -96,8 +101,7 @@ async def test_a_request_during_the_rename_is_about_what_is_renamed(step: str, t
     store = SlowToReturn(FolderStore(str(tmp_path)))
     async with direct(store, cache_dir=str(tmp_path), watch="off") as driver:
         handlers, inodes = driver.handlers, driver.session.inodes
-        await driver.put("g/k", b"old")
-        folder, file = await driver._ino(f"{driver.raw}/g"), await driver._ino(f"{driver.raw}/g/k")
+        folder, file = await folder_and_file(driver)
         if step in ("getattr of the folder", "open again"):
             # As after an earlier rename.
             inodes[folder].node = inodes[file].node = None

@@ -60,7 +60,7 @@ class Zstd(BytesBytesCodec):
     @classmethod
     def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
         # zarr-python requires a configuration, tensorstore a level.
-        return CodecSpec(cls.names[0], {"level": 0, "checksum": False, **spec.configuration})
+        return cls.spec_from_numcodecs(spec.configuration)
 
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:

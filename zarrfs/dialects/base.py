@@ -145,6 +145,11 @@ class Layout(abc.ABC):
         """Names directly below `prefix` that hold the documents and chunks of the hierarchy, and no other nodes."""
         return frozenset()
 
+    @property
+    def edit_lock(self) -> Key:
+        """The key that a mount locks while it edits nodes of the hierarchy (`zarrfs.stores.base.Store.exclusive`)."""
+        return self.dialect.root_keys(self.prefix)[0]
+
     def holds(self, path: NodePath) -> bool:
         """Return True if nodes of this hierarchy can be at ``path``."""
         return True

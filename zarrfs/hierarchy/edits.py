@@ -33,7 +33,7 @@ from zarrfs.errors import (
     StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.erasing import ERASED_AT_ONCE, EraseOutside, erase_in_steps, erase_keys, erase_most
+from zarrfs.hierarchy.erasing import EraseOutside, erase_chunks, erase_in_steps, erase_keys, erase_most
 from zarrfs.hierarchy.intents import Intent, Intents, store_together
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_nodes import NewNodes, begins_at, require_no_nodes
@@ -234,11 +234,9 @@ class NodeEditor:
                         raise ContentInvalid(message, key=path)
         if shape != node.metadata.shape:
             await self._amend(layout, path, Edit(shape=shape))
-        self._hierarchy.live.half_erased |= {live} if live is not None else set()
-        for start in range(0, len(outside), ERASED_AT_ONCE):
-            part = outside[start : start + ERASED_AT_ONCE]
-            await chunks.update(dict.fromkeys(part))
-            await chunks.publish(part)
+        if live is not None:
+            self._hierarchy.live.half_erased.add(live)
+        await erase_chunks(chunks, outside)
         self._hierarchy.live.half_erased -= {live}
 
     async def erase(self, path: NodePath) -> None:
@@ -401,7 +399,7 @@ class NodeEditor:
     async def editing(self, layout: Layout, *paths: NodePath) -> AsyncIterator[None]:
         """Keep other edits out, of other mounts too, after earlier operations have ended, at least those at ``paths``."""
         layout.require_writable()
-        async with self.several(), self._store.exclusive(layout.dialect.root_keys(layout.prefix)[0]):
+        async with self.several(), self._store.exclusive(layout.edit_lock):
             await self._intents.finish(paths)
             yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.errors import PrefixNotEmpty
 from zarrfs.keys import Key, Prefix
 from zarrfs.model.chunk_grid import Coords
@@ -11,8 +12,8 @@ from zarrfs.stores.base import Store
 
 _ERASED_AT_ONCE = 64
 
-ERASED_AT_ONCE = 1000
-"""Number of chunks erased in one step."""
+_CHUNKS_AT_ONCE = 1000
+
 EraseOutside = bool | Callable[[Coords], bool]
 """Whether chunks outside a smaller shape may be erased: all, or those that the function names."""
 
@@ -43,10 +44,18 @@ async def erase_in_steps(store: Store, prefix: Prefix) -> None:
 
 async def erase_most(store: Store, prefix: Prefix) -> None:
     """Erase chunks in short steps, but for the last ones, which go with their folder: without chunks it would be taken for a group."""
-    await erase_keys(store, [key async for key in store.list_prefix(prefix)][ERASED_AT_ONCE:])
+    await erase_keys(store, [key async for key in store.list_prefix(prefix)][_CHUNKS_AT_ONCE:])
 
 
 async def erase_keys(store: Store, keys: Sequence[Key]) -> None:
     """Run `Store.erase_values` in short steps."""
-    for start in range(0, len(keys), ERASED_AT_ONCE):
-        await store.erase_values(keys[start : start + ERASED_AT_ONCE])
+    for start in range(0, len(keys), _CHUNKS_AT_ONCE):
+        await store.erase_values(keys[start : start + _CHUNKS_AT_ONCE])
+
+
+async def erase_chunks(chunks: ChunkStore, outside: Sequence[Coords]) -> None:
+    """Erase these chunks of an array in short steps; those of shards, too, are erased when this returns."""
+    for start in range(0, len(outside), _CHUNKS_AT_ONCE):
+        part = outside[start : start + _CHUNKS_AT_ONCE]
+        await chunks.update(dict.fromkeys(part))
+        await chunks.publish(part)

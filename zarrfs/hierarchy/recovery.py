@@ -98,10 +98,10 @@ async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath
     """Exclude edits of nodes by other mounts, as `NodeEditor.editing` does: what they store meanwhile must not be undone.
 
     Raises `_Busy` if they do not end."""
-    roots = {layout.dialect.root_keys(layout.prefix)[0] for layout in await hierarchy.layouts(path)}
+    locks = {layout.edit_lock for layout in await hierarchy.layouts(path)}
     async with AsyncExitStack() as stack:
         # One in each folder: mounts lock folders, and a second wait for a folder that is held already may not end.
-        for key in {key.parent: key for key in sorted(roots)}.values():
+        for key in {key.parent: key for key in sorted(locks)}.values():
             try:
                 await stack.enter_async_context(store.exclusive(key))
             except StoreTimeout as error:

@@ -14,7 +14,7 @@ import trio
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.errors import UNSUPPORTED, ChunkDecodeError
+from zarrfs.errors import ChunkDecodeError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
@@ -58,7 +58,7 @@ async def check(
                 if found is not None:
                     await _read(found.array, store, config.memory_limit, report, on_progress)
             except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
-                report.bad.add(Finding(array_path, reason_of(array_path, error)))
+                report.findings_of(error).add(Finding(array_path, reason_of(array_path, error)))
         report.complete = True
         nursery.cancel_scope.cancel()
     return report
@@ -87,8 +87,7 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
                         continue
                     report.total += await _total(found.array, store, report)
                 except Exception as error:  # noqa: BLE001 - as above
-                    found_in = report.unchecked if isinstance(error, UNSUPPORTED) else report.bad
-                    found_in.add(Finding(node.path, reason_of(node.path, error)))
+                    report.findings_of(error).add(Finding(node.path, reason_of(node.path, error)))
                 else:
                     await _look_below(hierarchy, node, report)
                     yield node.path

@@ -156,7 +156,7 @@ async def _look_behind(array: Array, shards: ShardSurvey, missing: list[Coords],
         try:
             await shards.look(coords)
         except Exception as error:  # noqa: BLE001 - it is reported, and the others are looked at
-            report.bad.add(Finding(array.path, reason_of(array.path, error), shards.key(coords), shard=coords))
+            report.findings_of(error).add(Finding(array.path, reason_of(array.path, error), shards.key(coords), shard=coords))
 
     await for_each(missing, one, _WIDTH)
 

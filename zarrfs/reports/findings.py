@@ -97,5 +97,8 @@ class Report:
 
     def add_chunk_error(self, path: str, key: str, coords: Coords, error: Exception) -> None:
         """Add an unreadable chunk, for a foreseen or unforeseen reason."""
-        found_in = self.unchecked if isinstance(error, UNSUPPORTED) else self.bad
-        found_in.add(Finding(path, reason_of(f"chunk {coords} of {path}", error), key, coords))
+        self.findings_of(error).add(Finding(path, reason_of(f"chunk {coords} of {path}", error), key, coords))
+
+    def findings_of(self, error: Exception) -> Findings:
+        """Return the list for what could not be read because of ``error``."""
+        return self.unchecked if isinstance(error, UNSUPPORTED) else self.bad

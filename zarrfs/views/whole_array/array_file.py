@@ -10,7 +10,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.containers.base import MAX_NBYTES, Container, Elements, FileLayout
 from zarrfs.errors import NotRepresentable, StaleEntry
 from zarrfs.hierarchy.live_array import OpenArray
-from zarrfs.keys import ROOT, Contents, Key, NodePath
+from zarrfs.keys import ROOT, Contents, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
@@ -119,13 +119,13 @@ class WholeArrayContent(Content):
     async def sync(self) -> None:
         # Also what was written through other files: the elements of this one are in them.
         keys, shards = list(self._unsynced), await self._context.hierarchy.queued.publish(self.path)
-        open_array = await self._array_at_path()
-        live = [open_array.live] if open_array is not None else []
-        # Layouts that keep documents and chunks apart have a document that is not below the prefix.
-        documents = [
-            each.document for each in live if each.document is not None and not each.document.startswith(each.chunk_prefix)
-        ]
-        await self._context.store.sync([*keys, *shards, *documents, *(Contents(each.chunk_prefix) for each in live)])
+        targets: list[Key | Prefix] = [*keys, *shards]
+        if (open_array := await self._array_at_path()) is not None:
+            contents, document = Contents(open_array.live.chunk_prefix), open_array.live.document
+            targets.append(contents)
+            # Layouts that keep documents and chunks apart have a document that is not among them.
+            targets += [document] if document is not None and not document.startswith(contents) else []
+        await self._context.store.sync(targets)
         for key in keys:
             self._unsynced.pop(key, None)
 
