@@ -32,6 +32,21 @@ def codec(spec: CodecSpec) -> BytesBytesCodec:
     return found
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        CodecSpec("zstd", {"id": "zstd"}),
+        CodecSpec("zstd", {"level": "1"}),
+        CodecSpec("crc32c", {"id": "crc32c"}),
+        CodecSpec("numcodecs.crc32c", {"id": "crc32c"}),
+    ],
+)
+def test_omitted_options_are_completed_and_others_refused(spec: CodecSpec) -> None:
+    """Only configurations of Zarr v2 have an id, and numbers as strings."""
+    with pytest.raises(MetadataError):
+        codec(spec)
+
+
 # --- missing libraries --------------------------------------------------------------------------------------------------------------
 
 

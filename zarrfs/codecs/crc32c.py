@@ -18,6 +18,8 @@ from zarrfs.codecs.base import Dtype, numcodecs_members
 from zarrfs.codecs.checksum import LocatedChecksum
 from zarrfs.model.codec_spec import CodecSpec
 
+_AT_END: tuple[dict[str, Any], ...] = ({}, {"location": "end"}, {"location": None})
+
 
 class Crc32c(LocatedChecksum):
     """The checksum of the final v3."""
@@ -31,16 +33,12 @@ class Crc32c(LocatedChecksum):
     @classmethod
     def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
         # tensorstore knows only the final v3's name.
-        return cls.spec_from_numcodecs(spec.configuration)
+        return CodecSpec("crc32c") if spec.name != "crc32c" and spec.configuration in _AT_END else spec
 
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
         members = numcodecs_members(config)
-        return (
-            CodecSpec("crc32c")
-            if members in ({}, {"location": "end"}, {"location": None})
-            else CodecSpec("numcodecs.crc32c", members)
-        )
+        return CodecSpec("crc32c") if members in _AT_END else CodecSpec("numcodecs.crc32c", members)
 
     def checksum(self, data: memoryview) -> int:
         import google_crc32c

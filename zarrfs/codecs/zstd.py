@@ -37,6 +37,8 @@ _PIECE_NBYTES = 1 << 20
 # Frames, or blocks of one, between two checks for cancellation.
 _BETWEEN_LOOKS = 4096
 
+_DEFAULTS = {"level": 0, "checksum": False}
+
 
 @dataclass(frozen=True, slots=True)
 class Zstd(BytesBytesCodec):
@@ -60,11 +62,11 @@ class Zstd(BytesBytesCodec):
     @classmethod
     def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
         # zarr-python requires a configuration, tensorstore a level.
-        return cls.spec_from_numcodecs(spec.configuration)
+        return CodecSpec(cls.names[0], {**_DEFAULTS, **spec.configuration})
 
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
-        return CodecSpec(cls.names[0], {"level": 0, "checksum": False, **numcodecs_members(config)})
+        return CodecSpec(cls.names[0], {**_DEFAULTS, **numcodecs_members(config)})
 
     def encode(self, data: Buffer) -> Buffer:
         import zstandard
