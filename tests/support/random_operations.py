@@ -8,18 +8,19 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
 
+from tests.support import forge
 from tests.support.random_layouts import CHUNK, Elements, Layout
 from tests.support.random_model import EXPECTED, SHORTEST, Illegal, Life, Model, lives
+
+MAP_FILE = Path(__file__).with_name("map_file.py")
 
 NAMES = ("a", "b", "g/a", "g/b")
 
@@ -33,6 +34,8 @@ class Operations(Model):
         self._of_thread = threading.local()
         self._editor = threading.Lock()
         """Held by an editor that changes a document in place: of two at once, one may leave the end of the other's text."""
+        self._putter: AbstractContextManager[object] = nullcontext() if layout.is_one_folder else threading.Lock()
+        """Held where documents have no folder of their own: what puts a changed document in place could find another array's there."""
         self._undisturbed: list[list[str]] = [[] for _ in range(mounts)]
         """By mount, paths of arrays that `_rename_open` alone uses, each by one thread at a time."""
         self.is_calm = random.Random(seed).random() < 0.5
@@ -85,6 +88,7 @@ class Operations(Model):
             # The copy agrees with the documents in the end, if no other program has changed them.
             seldom = [*[self._save] * 2, self._rename, self._remove, *[self._resize] * 2]
         actions = often * (10 if self.is_calm else 1) + seldom
+        putting = (self._save, self._rename, self._remove, self._remove_behind, self._resize_behind, *replacing)
         while time.monotonic() < until and not self.illegal:
             action, name = chance.choice(actions), chance.choice(NAMES)
             self._of_thread.number = chance.randrange(len(self._mounts))
@@ -92,7 +96,8 @@ class Operations(Model):
                 self._note("in mount", self._number)
             begun, outcome = self.now(), "0"
             try:
-                action(chance, name)
+                with self._putter if action in putting else nullcontext():
+                    action(chance, name)
                 self.done[action.__name__] += 1
             except OSError as error:
                 outcome = repr(error)
@@ -142,9 +147,9 @@ class Operations(Model):
                 published(fd, by_fsync=by_fsync)
 
     def _map_npy(self, chance: random.Random, name: str) -> None:
-        """Map a file in a process of its own: a signal ends it if its bytes no longer exist."""
+        """Map a file in another process. That is not forked from this one: the kernel keeps names of files that a child has open."""
         asked, path = self.now(), self.mount / f"npy/{name}.npy"
-        with subprocess.Popen([sys.executable, "-S", "-c", MAPPER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as mapper:
+        with forge.Process([str(path)], script=MAP_FILE) as mapper:
             assert mapper.stdin is not None and mapper.stdout is not None
             size = int(mapper.stdout.readline() or -1)
             data = mapper.stdout.read(max(0, size))
@@ -158,8 +163,8 @@ class Operations(Model):
                 with suppress(BrokenPipeError):
                     mapper.stdin.write(b"%d %d\n" % (header + 8 * start, values.nbytes) + values.tobytes())
                     mapper.stdin.close()
-                if mapper.wait():
-                    raise ended_with(mapper.returncode, path)
+                if code := mapper.wait():
+                    raise ended_with(code, path)
 
     def _resize(self, chance: random.Random, name: str) -> None:
         """Change the shape as an editor changes a document, in place."""
@@ -396,25 +401,6 @@ class Operations(Model):
 
     def _remove_behind(self, chance: random.Random, name: str) -> None:
         self.layout.remove(self.store, name, self.aside / f"gone-{self.now()}")
-
-
-MAPPER = """
-import mmap, os, sys
-try:
-    fd = os.open(sys.argv[1], os.O_RDWR)
-    with mmap.mmap(fd, os.fstat(fd).st_size) as mapped:
-        data = bytes(mapped)
-        sys.stdout.buffer.write(b"%d\\n" % len(data) + data)
-        sys.stdout.flush()
-        line = sys.stdin.buffer.readline()
-        if line:
-            offset, count = map(int, line.split())
-            mapped[offset : offset + count] = sys.stdin.buffer.read(count)
-            mapped.flush()
-    os.close(fd)
-except (OSError, ValueError) as error:
-    sys.exit(getattr(error, "errno", None) or 22)
-"""
 
 
 def ended_with(code: int, path: Path) -> OSError:
