@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -195,3 +196,35 @@ def test_chunks_that_wait_for_nothing_are_no_obstacle(tmp_path: Path, dialect: s
     with mounted(store) as mount:
         run("mv", mount.path / "npy/a.npy", mount.path / "npy/b.npy")
         assert np.load(mount.path / "npy/b.npy").tolist() == ELEMENTS.tolist()
+
+
+@pytest.mark.parametrize("view", ["chunks", "npy"])
+@pytest.mark.parametrize("how", ["renamed", "erased", "erased, chunks first"])
+@pytest.mark.parametrize("dialect", APART)
+def test_an_equal_array_that_raw_puts_in_the_place_of_an_open_one_is_another(
+    tmp_path: Path, dialect: str, how: str, view: str
+) -> None:
+    """Documents and chunks are moved or removed one after the other, and no file is looked up in between."""
+    store = tmp_path / "store"
+    store.mkdir()
+    with mounted(store, "--new-dialect", dialect, "--new-chunks", "2x3", ends_with=None) as mount:
+        for name in "ab":
+            np.save(mount.path / f"npy/{name}.npy", ELEMENTS)
+        document = next(path.relative_to(store) for path in store.glob("meta/root/a.*"))
+        chunks = next(path.relative_to(store) for path in store.glob("data/**/a"))
+        places = [mount.path / "raw" / document, mount.path / "raw" / chunks]
+        fd = os.open(mount.path / (f"{view}/a.npy" if view == "npy" else "chunks/a/0.0"), os.O_RDWR)
+        os.pwrite(fd, np.float32(99).tobytes(), 128 if view == "npy" else 0)
+        for place in reversed(places) if "first" in how else places:
+            if how == "renamed":
+                place.rename(place.with_name(place.name.replace("a", "c", 1)))
+            elif place.is_dir():
+                shutil.rmtree(place)
+            else:
+                place.unlink()
+        for place in places:
+            place.with_name(place.name.replace("a", "b", 1)).rename(place)
+        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            os.close(fd)
+        assert np.load(mount.path / "npy/a.npy").tolist() == ELEMENTS.tolist()
+        mount.umount()

@@ -328,8 +328,8 @@ class MountTree:
                 self._on_moved(change.target, change.new_target)
             return
         if not isinstance(change.target, Prefix):
-            self.hierarchy.live.document_changed(change.target)
-        if change.is_prefix and change.kind == "erase" and not change.external and not change.of_move:
+            self.hierarchy.live.document_changed(change.target, is_erased=change.is_erased_here)
+        elif change.is_erased_here:
             self._erased_below(change)
         if change.kind in ("mkdir", "rmdir"):
             nodes = self.hierarchy.came_or_went(Prefix(change.target))

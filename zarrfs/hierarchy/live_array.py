@@ -39,6 +39,8 @@ class LiveArray(LiveNode):
         """Its last known metadata, held by a reader or not."""
         self.is_misplaced = False
         """True if its folder was not held in time: the document there had changed already."""
+        self.has_no_chunks = self.has_no_document = False
+        """True if this mount erased the folder of its chunks, or its document, each alone (see `has_lost`)."""
         self._open_array: weakref.ref[OpenArray] | None = None
         # Not a WeakSet, which takes a kilobyte.
         self._readers: tuple[weakref.ref[ArrayReader], ...] = ()
@@ -70,6 +72,14 @@ class LiveArray(LiveNode):
             each.follows(())
         reader.follows(earlier)
         self._readers = tuple(weakref.ref(each) for each in (*earlier, reader))
+
+    def has_lost(self, *, chunks: bool = False, document: bool = False) -> bool:
+        """Record that a part was erased alone; return True if both are: an equal array put there later is another.
+
+        (One without the other may be about to be written again.)"""
+        self.has_no_chunks = self.has_no_chunks or chunks
+        self.has_no_document = self.has_no_document or document
+        return self.has_no_chunks and self.has_no_document
 
     def resized(self, metadata: ArrayMetadata) -> None:
         """Record a change of its shape: what is open has the old layout."""

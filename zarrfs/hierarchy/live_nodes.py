@@ -102,7 +102,8 @@ class LiveNodes:
             self.bound_paths.moved(*paths)
         with_it = []
         for node in self._affected(old):
-            if not node.is_described_at(old):
+            is_described = node.is_described_at(old)
+            if not is_described and (node in self._making or self.is_changing(node.path)):
                 continue
             path = moved_path(node.path, old, new)
             if node in self._making:
@@ -117,9 +118,9 @@ class LiveNodes:
                     node.document = Key(new + node.document[len(old) :])
                 node.move(path, node.chunk_prefix if is_apart else Prefix(new + node.chunk_prefix[len(old) :]))
                 continue
-            if path is None or not node.chunk_prefix.startswith(old):
-                # Its documents lie elsewhere than its chunks, which were not moved.
-                self._end(node, "was renamed without its chunks")
+            if not is_described or path is None or not node.chunk_prefix.startswith(old):
+                # Its documents lie elsewhere than its chunks: only one of them was moved.
+                self._end(node, f"was renamed without its {'chunks' if is_described else 'documents'}")
                 continue
             self._forget(node)
             if node.document is not None:
@@ -168,7 +169,7 @@ class LiveNodes:
             if node in self._making:
                 if target not in (node.path.prefix, node.chunk_prefix):
                     node.end("lost its folder during creation")
-            elif node.is_described_at(target):
+            elif node.is_described_at(target) or (not self.is_changing(node.path) and node.has_lost(chunks=True)):
                 node.erased_by_mount = True
                 self._end(node, ERASED)
 
@@ -190,10 +191,12 @@ class LiveNodes:
             self.bound_paths.ended(path, why)
             self.on_removed(path, why)
 
-    def document_changed(self, key: Key) -> None:
-        """Mark the array described by ``key``, if in use, for reading again: the value has changed."""
+    def document_changed(self, key: Key, *, is_erased: bool = False) -> None:
+        """Mark the array described by ``key``, if in use, for reading again. ``is_erased``: erased by this mount."""
         if (node := self._by_document.get(key)) is not None:
             node.is_unread = True
+            if is_erased and node in self._apart and not self.is_changing(node.path) and node.has_lost(document=True):
+                self.erased(key)
 
     async def learnt(self, path: NodePath, node: Node | None, document: DocumentVersion, before: Node | None) -> OpenArray | None:
         """Process newly read documents: return the array in use at ``path`` if ``node``, found there, is the same array.
@@ -388,7 +391,7 @@ class LiveNodes:
         if node.document is not None and self._by_document.get(node.document) is node:
             del self._by_document[node.document]
         node.document, node.generation = document
-        node.is_unread = False
+        node.is_unread = node.has_no_document = False
         if node.document is not None:
             self._by_document[node.document] = node
         if not node.is_described_at(node.path.prefix):

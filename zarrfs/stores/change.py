@@ -30,3 +30,8 @@ class Change:
     def is_prefix(self) -> bool:
         """Return True if the change concerns everything below ``target``."""
         return isinstance(self.target, Prefix)
+
+    @property
+    def is_erased_here(self) -> bool:
+        """Return True if this mount erased ``target``, and did not move it."""
+        return self.kind == "erase" and not self.external and not self.of_move
