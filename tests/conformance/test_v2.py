@@ -236,12 +236,14 @@ def _() -> None:
 
 @TEXT.rule(
     "fill_value is a scalar of the type",
-    "a number in a string (bioformats2raw) and a number for a string (zarr-python) are read (quirks);"
+    "a number in a string (bioformats2raw), a number for a string, for raw bytes or for fields, a longer text, and a byte string as text"
+    " (zarr-python) are read (quirks);"
     " --dialect-choices v2.fill_value=refuse",
 )
 def _() -> None:
     assert array(store(fill_value="7")).quirks and metadata(store(fill_value="7")) == metadata(store())
-    assert same(elements(typed("|S2", 0)), [b"0"])
+    assert same(elements(typed("|S2", 0)), [b"0"]) and same(elements(typed("|S3", "n/a")), [b"n/a"])
+    assert same(elements(typed("<U2", "none")), ["no"]) and same(elements(typed("|V2", 0)), np.zeros(1, "|V2"))
     refuses(store(fill_value="7"), "refused", choices={"v2.fill_value": "refuse"})()
 
 
@@ -450,7 +452,7 @@ TEXT.row(
     all_of(
         fills("|S3", "+/+/", base64.b64decode("+/+/")),
         bad("fill_value", dtype="|S3", fill_value="-_-_"),
-        bad("fill_value", dtype="|S3", fill_value="abc"),
+        bad("fill_value", dtype="|S3", fill_value="YWI=!"),
     ),
     "as stated; any other value is refused",
 )

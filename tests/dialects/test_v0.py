@@ -196,12 +196,14 @@ def test_one_scalar_fills_all_fields(value: Any, element: bytes | None) -> None:
     assert json.loads(written(metadata)[ZMETA])["fill_value"] == value
     for bad in ("x", [1, 2, 3], True, float("nan"), 2**70):
         refused(dtype=rgb, fill_value=bad)
-    refused(dtype="|V3", fill_value=0)
+    assert array(dtype="|V3", fill_value=0).fill_value == b"\0\0\0"
+    assert array(dtype=[["r", "|V1"], ["g", "<u2", [2]]], fill_value=0).fill_value == bytes(5)
+    refused(dtype="|V3", fill_value=1)
 
 
 @pytest.mark.parametrize(
     ("dtype", "element"),
-    [("<c8", np.complex64(1j).tobytes()), ("V3", b"abc"), ("V3", b"\0\0\0"), ("S2", b"\xff\0"), ("u1,u1", b"\1\2")],
+    [("<c8", np.complex64(1j).tobytes()), ("V3", b"abc"), ("S2", b"\xff\0"), ("u1,u1", b"\1\2")],
 )
 def test_fill_values_that_no_scalar_says(dtype: str, element: bytes) -> None:
     metadata = array(dtype="|u1", fill_value=0)

@@ -5,10 +5,11 @@ Source: v0 and v1, ``fill_value`` ("a scalar value"), without further detail; za
 
     NaN  Infinity  -Infinity   bare tokens, not strings (the strings of v2 are read as well)
     "abc"                      a fixed-length string as text, ASCII, not base64; a longer text is cut, as by NumPy
-    0                          of a string type the text "0"; of a structured type each field set to 0; of a complex one 0+0j
+    0                          of a string type the text "0"; of a structured type each field set to 0; of a complex one 0+0j;
+                               of raw bytes zeros
     null                       undefined
 
-Values without such a scalar (other complex values, other elements with fields, raw bytes) raise `NotRepresentable`.
+Values without such a scalar (other complex values, other elements with fields, other raw bytes) raise `NotRepresentable`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.v2 import types
+from zarrfs.dialects.v2.intended_fill import filled
 from zarrfs.dialects.v2.types import Stored
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model import fill_value as fills
@@ -81,14 +83,10 @@ def _string(stored: Stored, value: Any) -> bytes:
 
 
 def _fields(stored: Stored, value: Any) -> bytes:
-    if stored.names is None or type(value) not in (int, float):
+    element = filled(stored, value) if type(value) in (int, float) else None
+    if element is None:
         raise _refused(stored, value)
-    element = np.zeros((), stored)
-    try:
-        element.fill(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise _refused(stored, value) from error
-    return element.astype(little_endian(stored)).tobytes()
+    return np.frombuffer(element, stored).astype(little_endian(stored)).tobytes()
 
 
 def _refused(stored: Stored, value: Any) -> MetadataError:

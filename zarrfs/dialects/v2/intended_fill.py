@@ -1,15 +1,21 @@
-"""Fill values whose JSON type does not match the data type of the array.
+"""Fill values that are not in the form that the specification has for the data type of the array.
 
-"0"   of a number (bioformats2raw)      the number
-0     of |S and <U (zarr-python)        its digits: zarr-python 2 reads the text "0"
+"0"      of a number (bioformats2raw)                     the number
+0        of |S and <U (zarr-python)                       its digits: zarr-python 2 reads the text "0"
+0        of fields and |V (the default of 2.0 and 2.1)    each field filled with the number, as NumPy does
+"n/a"    of |S (2.0 and 2.1)                              the text, if it is not base64
+"abcd"   of <U3 (2.0 to 2.18)                             as much of the text as fits
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from base64 import standard_b64encode
+from base64 import b64decode, standard_b64encode
 from typing import Any
+
+import numpy as np
 
 from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.quirks import Quirks
@@ -27,5 +33,55 @@ def intended_fill(stored: Stored, value: Any, quirks: Quirks) -> Any:
     if kind in "SU" and type(value) in (int, float):
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a string is a number")
         text = json.dumps(value)
-        return standard_b64encode(text.encode("ascii")).decode("ascii") if kind == "S" else text
+        return _base64(text.encode("ascii")) if kind == "S" else text
+    if kind == "S" and isinstance(value, str) and len(value) <= stored.itemsize and value.isascii() and not _may_be_base64(value):
+        quirks.accept("fill_value", f"fill_value {shortened(value)} of a byte string is text, not base64")
+        return _base64(value.encode("ascii"))
+    if kind == "U" and isinstance(value, str) and len(value) > stored.itemsize // 4:
+        quirks.accept("fill_value", f"fill_value {shortened(value)} is longer than {stored.itemsize // 4} characters")
+        return value[: stored.itemsize // 4]
+    if kind == "V" and type(value) in (int, float) and (element := filled(stored, value)) is not None:
+        quirks.accept("fill_value", f"fill_value {shortened(value)} of a structured or raw type is a number")
+        return _base64(element)
     return value
+
+
+def filled(stored: Stored, number: float) -> bytes | None:
+    """Return one element of a structured or raw type, as stored, with every field filled with ``number``; None if one cannot hold it.
+
+    Only zero fills raw bytes: NumPy 2 refuses all numbers, and older versions took the number's bytes in memory.
+    """
+    if stored.names is None:
+        return bytes(stored.itemsize) if number == 0 else None
+    assert stored.fields is not None
+    element = bytearray(stored.itemsize)
+    for name in stored.names:
+        inner, offset = stored.fields[name][:2]
+        base, shape = inner.subdtype or (inner, ())
+        part = filled(base, number) if base.kind == "V" else _filled_plainly(base, number)
+        if part is None:
+            return None
+        element[offset : offset + inner.itemsize] = part * math.prod(shape)
+    return bytes(element)
+
+
+def _filled_plainly(stored: Stored, number: float) -> bytes | None:
+    element = np.zeros((), stored)
+    try:
+        element.fill(number)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return element.tobytes()
+
+
+def _base64(element: bytes) -> str:
+    return standard_b64encode(element).decode("ascii")
+
+
+def _may_be_base64(text: str) -> bool:
+    """Return True also if some readers, which skip other characters, find base64 in ``text``."""
+    try:
+        b64decode(text)
+    except ValueError:
+        return False
+    return True
