@@ -380,6 +380,12 @@ def test_fill_values_of_the_text_s_strings_are_text() -> None:
     assert array(data_type={"extension": STRING, "type": "|S4"}, fill_value="ZmY=").metadata.fill_value == b"ff\0\0"
 
 
+def test_a_text_longer_than_its_type_is_cut_as_by_the_software_that_wrote_it() -> None:
+    node = array(data_type={"extension": "TODO: unicode array protocol URL", "type": ">U3", "fallback": None}, fill_value="none")
+    assert node.metadata.fill_value == "non".encode("utf-32-le")
+    assert node.quirks == ('fill_value "none" is longer than 3 characters',)
+
+
 def test_fill_value_null_is_undefined_and_written_by_the_software_alone() -> None:
     assert fill(None, "<i4") is None
     assert format_fill(None, np.dtype("<i4"), software=True) is None
