@@ -49,6 +49,7 @@ from zarrfs.views.shown_dimensions import DIMENSIONS, has_names, names_from, sho
 from zarrfs.views.shown_fill import (
     attributes_from,
     attributes_with_fill,
+    is_same_array,
     may_be_unlisted,
     new_attributes,
     removed_reads_as,
@@ -406,7 +407,7 @@ def is_equivalent(path: NodePath, name: str, rendered: bytes | None, written: by
     if name == ZGROUP:
         return rendered is not None
     if name == ZARRAY:
-        return rendered is not None and array_written(path, name, rendered) == array_written(path, name, written)
+        return rendered is not None and is_same_array(array_written(path, name, rendered), array_written(path, name, written))
     return parse_object(name, rendered or b"{}", MEMBERS) == parse_object(name, written, MEMBERS)
 
 
