@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +187,19 @@ def test_a_chunk_whose_array_never_comes_is_noted_at_unmount(store: Path, tmp_pa
     assert code == 0 and f"chunks without an array: {folder}/{chunk}: no document of an array" in said
     (saved,) = (tmp_path / "cache/rescued").glob(f"*/files/{folder}/{chunk}")
     assert saved.read_bytes() == b"12345678"
+
+
+def test_what_is_no_failure_is_noted_at_unmount_beside_failures(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount:
+        (mount.path / "chunks/n").mkdir()
+        (mount.path / "chunks/n/0.0").write_bytes(b"12345678")
+        with suppress(OSError):
+            (mount.path / "chunks/a/0").write_bytes(b"too short")
+        (mount.path / "chunks/a/.zattrs.swp").write_text("unsaved")
+        code, said = ended(mount)
+    assert code == 7 and "not stored: chunks/a/.zattrs.swp: " in said
+    assert "; refused, with an error to the writing program: chunks/a/0: " in said
+    assert "; chunks without an array: chunks/n/0.0: no document of an array" in said and "data saved in" in said
 
 
 def test_a_chunk_in_a_group_that_can_never_be_an_array_is_refused(store: Path) -> None:

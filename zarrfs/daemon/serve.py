@@ -54,6 +54,7 @@ READ_AHEAD_KB = 2048
 # Seconds after which a thread computing in Python yields to the one that answers the kernel; a tenth of the default.
 SWITCH_INTERVAL = 0.0005
 _NAMED = 20
+_FAILED = "not stored"
 _REFUSED = "refused, with an error to the writing program"
 _WAITED = "chunks without an array"
 # One READ may fetch several chunks in sequence, each within the deadline of a store operation.
@@ -99,8 +100,8 @@ async def serve(
         await store.aclose()
     ending.is_over()
     if tree.losses.failures:
-        raise NotPublished(_listed(tree.losses.failures))
-    if notes := _notes(tree.losses):
+        raise NotPublished(_unstored(tree.losses))
+    if notes := _unstored(tree.losses):
         print_line(notes)
     return 0
 
@@ -261,10 +262,8 @@ async def _mounted(
             if watcher is not None:
                 watcher.end()
     if report is not None:
-        if failures:
-            exit_report.write(report, exit_report.Outcome(7, _listed(failures)))
-        elif notes := _notes(tree.losses):
-            exit_report.write(report, exit_report.Outcome(0, notes))
+        if unstored := _unstored(tree.losses):
+            exit_report.write(report, exit_report.Outcome(7 if failures else 0, unstored))
         else:
             exit_report.end(report)
     return ending
@@ -294,13 +293,13 @@ def _mount(operations: Operations, config: MountConfig, mountpoint: str, writabl
         raise FuseUnavailable(f"{config.mountpoint}: mount failed: {error}") from error
 
 
-def _notes(losses: Losses) -> str:
-    """Return one line about unstored data that is no failure; empty if there is none."""
-    listed = (losses.refused, _REFUSED), (losses.waited, _WAITED)
+def _unstored(losses: Losses) -> str:
+    """Return one line about all unstored data: failures, then what is no failure; empty if there is none."""
+    listed = (losses.failures, _FAILED), (losses.refused, _REFUSED), (losses.waited, _WAITED)
     return "; ".join(_listed(those, what) for those, what in listed if those)
 
 
-def _listed(failures: list[tuple[str, str]], what: str = "not stored") -> str:
+def _listed(failures: list[tuple[str, str]], what: str = _FAILED) -> str:
     """Return one line with names and reasons of unstored data."""
     # A file that failed several times is named once, with its last reason.
     last = dict(failures)
