@@ -228,6 +228,20 @@ def test_what_is_closed_while_the_documents_cannot_be_read_is_saved(store: Path,
     assert elements(store / "b") == [7] * (LENGTH * CHUNKS)
 
 
+def test_a_write_to_an_array_whose_documents_another_program_is_writing_waits_for_them(store: Path) -> None:
+    """They are missing for longer than it waits: no ESTALE, since the array is not known to be gone."""
+    document = (store / "a/zarr.json").read_bytes()
+    with mounted(store) as mount, opened(mount.path / "npy/a.npy", os.O_RDWR) as fd:
+        header = os.fstat(fd).st_size - 4 * LENGTH * CHUNKS
+        (store / "a/zarr.json").write_bytes(document[:100])
+        until(lambda: "a.npy" not in os.listdir(mount.path / "npy"))
+        with pytest.raises(OSError, match="Input/output error"):
+            os.pwrite(fd, np.full(LENGTH, 99, "<i4").tobytes(), header)
+        (store / "a/zarr.json").write_bytes(document)
+        os.pwrite(fd, np.full(LENGTH, 99, "<i4").tobytes(), header)
+    assert elements(store / "a") == [99] * LENGTH + [7] * LENGTH * (CHUNKS - 1)
+
+
 @pytest.mark.parametrize(
     "sharded", [pytest.param(True, id="sharded"), pytest.param(False, id="plain", marks=pytest.mark.full_length)]
 )

@@ -104,6 +104,10 @@ class WholeArrayContent(Content):
             self._stand_for(making)
             return NewArrayStage(self._context, making, self.ident, self.container, room, open_array, self._stored)
         open_array = await self._array_now()
+        if open_array is None and self._live is not None:
+            # Another program may be writing its documents.
+            await self._live.confirmed()
+            open_array = await self._array_now()
         if open_array is None:
             raise no_such_entry(self.ident)
         self._context.hierarchy.live.hold(open_array.live)
