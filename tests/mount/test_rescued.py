@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,20 @@ def test_a_write_to_an_array_whose_documents_another_program_is_writing_waits_fo
         (store / "a/zarr.json").write_bytes(document)
         os.pwrite(fd, np.full(LENGTH, 99, "<i4").tobytes(), header)
     assert elements(store / "a") == [99] * LENGTH + [7] * LENGTH * (CHUNKS - 1)
+
+
+def test_an_array_is_saved_over_one_whose_documents_another_program_was_writing(store: Path) -> None:
+    document, new = (store / "a/zarr.json").read_bytes(), BytesIO()
+    np.save(new, np.full(6, 99, "<f4"))
+    with mounted(store) as mount, opened(mount.path / "npy/a.npy", os.O_RDWR | os.O_TRUNC) as fd:
+        os.write(fd, new.getvalue())
+        (store / "a/zarr.json").write_bytes(document[:100])
+        until(lambda: "unsupported" in str(os.listdir(mount.path / "chunks")))
+        with pytest.raises(OSError, match="Input/output error"):
+            os.fsync(fd)
+        (store / "a/zarr.json").write_bytes(document)
+        os.fsync(fd)
+    assert elements(store / "a") == [99] * 6
 
 
 @pytest.mark.parametrize(

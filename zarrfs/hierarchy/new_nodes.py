@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Layout
@@ -93,7 +93,13 @@ class NewNodes:
         Raises `EntryExists`, `HiddenKeys`, and `StaleEntry` if another array is there. ``again``: an earlier attempt may have moved
         ``over``, so that any array counts.
         """
-        if over is None or not isinstance(await self._hierarchy.node(node.path), ArrayNode):
+        found = await self._hierarchy.node(node.path)
+        if over is not None and not again and not isinstance(found, ArrayNode) and over.why_gone is None and over.path == node.path:
+            # Another program may be writing its documents. If it is gone, the path is free.
+            with suppress(StaleEntry):
+                await over.confirmed()
+            found = await self._hierarchy.node(node.path)
+        if over is None or not isinstance(found, ArrayNode):
             await self.check_free(node)
             return False
         if not again:
