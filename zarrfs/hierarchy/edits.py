@@ -225,19 +225,20 @@ class NodeEditor:
         chunks = self._hierarchy.array_of(node).chunks
         outside: list[Coords] = []
         live, is_smaller = self._hierarchy.live.at(path), any(map(lt, grid_shape, node.metadata.grid_shape))
-        if is_smaller or live in self._hierarchy.live.half_erased:
+        if is_smaller or (live, node.metadata.shape) in self._hierarchy.live.half_erased:
             async for coords, _, _ in chunks.list(outside=erase_outside is True):
                 if not in_grid(coords, grid_shape):
                     outside.append(coords)
                     if not (erase_outside(coords) if callable(erase_outside) else erase_outside):
                         message = f"{path}: chunk {coords} is stored outside of the new shape {shape} (see resize_erases)"
                         raise ContentInvalid(message, key=path)
+        if live is not None and outside:
+            # Before the document: storing it may fail and yet take effect.
+            self._hierarchy.live.half_erased.add((live, shape))
         if shape != node.metadata.shape:
             await self._amend(layout, path, Edit(shape=shape))
-        if live is not None:
-            self._hierarchy.live.half_erased.add(live)
         await erase_chunks(chunks, outside)
-        self._hierarchy.live.half_erased -= {live}
+        self._hierarchy.live.half_erased = {each for each in self._hierarchy.live.half_erased if each[0] is not live}
 
     async def erase(self, path: NodePath) -> None:
         """Remove the node at ``path`` with its chunks.

@@ -50,8 +50,8 @@ class LiveNodes:
         self.fences: list[tuple[tuple[Key | Prefix, ...], list[trio.Event]]] = []
         self.bound_paths = BoundPaths()
         """Open folders of nodes, arrays or not."""
-        self.half_erased: set[LiveNode] = set()
-        """Arrays of which a resize has failed to erase all chunks outside of the present shape."""
+        self.half_erased: set[tuple[LiveNode, tuple[int, ...]]] = set()
+        """Arrays and shapes of which a resize has failed, perhaps with chunks outside of the shape that are not erased."""
         self.turning: set[NodePath] = set()
         """Groups being turned into arrays, whose folders stay the same."""
         self.on_removed: Callable[[NodePath, str], None] = lambda path, why: None

@@ -203,7 +203,9 @@ class ChunksDocument(NodeDocument):
             before = array_written(self.path, self.ident, documents_of(node)[ZARRAY])
             check_only_shape_differs(self.ident, before, written, _FIXED)
             changed = attributes_with_fill(node, written.fill_value, self.ident)
-            if before.shape != written.shape or (changed is None and self.live in self._context.hierarchy.live.half_erased):
+            if before.shape != written.shape or (
+                changed is None and (self.live, written.shape) in self._context.hierarchy.live.half_erased
+            ):
                 # The same document again erases what a failed attempt has left outside of the shape.
                 erase_outside = self._context.resize_erases or self._is_removed(node)
                 await editor.resize(self.path, written.shape, erase_outside=erase_outside, of=self.live)

@@ -71,7 +71,7 @@ class Zarr3Document(NodeDocument):
             attributes = in_order(node.attributes, attributes, (DIMENSIONS, FILL_VALUE))
         shape = written.metadata.shape
         is_same = fill_value is None and dump(dict(node.attributes)) == dump(dict(attributes))
-        if node.metadata.shape != shape or (is_same and self.live in self._context.hierarchy.live.half_erased):
+        if node.metadata.shape != shape or (is_same and (self.live, shape) in self._context.hierarchy.live.half_erased):
             # The same document again erases what a failed attempt has left outside of the shape.
             await editor.resize(self.path, shape, erase_outside=self._context.resize_erases, of=self.live)
         await self._set_attributes(node, attributes, fill_value)
