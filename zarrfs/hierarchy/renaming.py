@@ -9,6 +9,7 @@ program.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from itertools import zip_longest
 
@@ -23,6 +24,7 @@ from zarrfs.errors import (
     NoSuchEntry,
     StoreTimeout,
     StoreUnsupported,
+    ZarrfsError,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.intents import Intent, Intents
@@ -34,6 +36,8 @@ from zarrfs.hierarchy.records import Record
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.moving import moving
+
+log = logging.getLogger(__name__)
 
 
 class Renaming:
@@ -126,17 +130,22 @@ class Renaming:
                 return
             target = self._hierarchy.live.at(new_path)
             prefix = target.chunk_prefix if target is not None else new
+            is_renamed = False
             try:
                 await store.rename_prefix(new, intent.old)
                 self._require_moved(path, new_path, await store.rename_prefix(old, new), is_of_mount)
+                is_renamed = True
                 await store.rename_prefix(intent.old, intent.gone)
                 intent.is_done = True
             except BaseException as error:
                 if isinstance(error, StoreTimeout):
                     intent.unknown()
                 with trio.CancelScope(shield=True):
-                    await intent.resolve()
-                raise
+                    is_done = await intent.resolve()
+                if not (is_renamed and is_done and isinstance(error, ZarrfsError)):
+                    raise
+                # What was replaced is deleted at the end of the operation.
+                log.info("%s: renamed over: %s", new_path, error)
             if target is not None:
                 self._hierarchy.live.replaced(target, new_path, prefix)
 
