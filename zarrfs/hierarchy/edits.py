@@ -30,10 +30,9 @@ from zarrfs.errors import (
     StoreAccessDenied,
     StoreFull,
     StoreQuotaExceeded,
-    StoreUnsupported,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.erasing import EraseOutside, erase_chunks, erase_in_steps, erase_keys, erase_most
+from zarrfs.hierarchy.erasing import EraseOutside, erase_chunks, erase_in_steps, erase_keys, erase_most, take_away
 from zarrfs.hierarchy.intents import Intent, Intents, store_together
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_nodes import NewNodes, begins_at, require_no_nodes
@@ -326,14 +325,16 @@ class NodeEditor:
         async with self._hierarchy.live.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.
             queued = [each for prefix in prefixes for each in self._hierarchy.queued.below(prefix)]
-            if not (is_one and is_apart and await self._take_away(path.prefix, intent.gone)):
+            if not (is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)):
                 for each in layouts:
                     await self._erase_documents(each, path)
                 if isinstance(node, ArrayNode) and not node.metadata.shape:
                     # The key of its only chunk may lie beside its prefix.
                     await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
                 for number, prefix in enumerate(prefixes):
-                    if not (is_apart and await self._take_away(prefix, intent.gone.child(str(number)))):
+                    if not (
+                        is_apart and await take_away(self._intents.store, prefix, intent.gone.child(str(number)), is_decided=True)
+                    ):
                         if isinstance(node, ArrayNode) and self._store.capabilities.list:
                             await erase_most(self._store, prefix)
                         await self._store.erase_prefix(prefix)
@@ -351,13 +352,6 @@ class NodeEditor:
         except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
             # On a full store there is no room for the record either.
             log.info("%s: removed in place: %s", path, error)
-            return False
-        return True
-
-    async def _take_away(self, prefix: Prefix, gone: Prefix) -> bool:
-        try:
-            await self._intents.store.rename_prefix(prefix, gone)
-        except StoreUnsupported:
             return False
         return True
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from zarrfs.arrays.chunk_store import ChunkStore
-from zarrfs.errors import PrefixNotEmpty
+from zarrfs.errors import PrefixNotEmpty, StoreFull, StoreQuotaExceeded, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.keys import Key, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.base import Store
+
+log = logging.getLogger(__name__)
 
 _ERASED_AT_ONCE = 64
 
@@ -40,6 +43,22 @@ async def erase_in_steps(store: Store, prefix: Prefix) -> None:
                 keys.append(here.key(name))
         for start in range(0, len(keys), _ERASED_AT_ONCE):
             await store.erase_values(keys[start : start + _ERASED_AT_ONCE])
+
+
+async def take_away(store: Store, prefix: Prefix, gone: Prefix, *, is_decided: bool = False) -> bool:
+    """Rename what is to be deleted, which may take long; return False if it has to be deleted in its place.
+
+    ``is_decided``: its documents are erased. It cannot stay, whatever the reason why it is not renamed."""
+    try:
+        await store.rename_prefix(prefix, gone)
+    except StoreTimeout:
+        raise
+    except ZarrfsError as error:
+        if not is_decided and not isinstance(error, StoreUnsupported | StoreFull | StoreQuotaExceeded):
+            raise
+        log.debug("%s: removed in place: %s", prefix, error)
+        return False
+    return True
 
 
 async def erase_most(store: Store, prefix: Prefix) -> None:

@@ -146,8 +146,10 @@ class Probe:
         return None
 
 
-async def holds_only_chunks(store: Store, prefix: Prefix, first: Sequence[DirEntry] | None = None) -> bool:
-    """Return True if keys lie below ``prefix``, and all of them could be chunks.
+async def holds_only_chunks(
+    store: Store, prefix: Prefix, first: Sequence[DirEntry] | None = None, *, most: float = _MOST_LOOKED_AT
+) -> bool:
+    """Return True if keys lie below ``prefix``, and all of them could be chunks; False if there are more than ``most``.
 
     Without a document they are left of an array that was erased or never complete, and form no group. ``first``: known names there.
     """
@@ -170,7 +172,7 @@ async def holds_only_chunks(store: Store, prefix: Prefix, first: Sequence[DirEnt
                 pending.append(here.child(name))
                 continue
             keys += 1
-            if keys > _MOST_LOOKED_AT:
+            if keys > most:
                 # There may be a document among further keys.
                 return False
     return keys > 0

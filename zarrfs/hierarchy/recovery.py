@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.intents import Intent, Intents, resolve
 from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
 from zarrfs.keys import NodePath
 from zarrfs.stores.base import Store
@@ -70,6 +72,8 @@ async def recover(
                         if record.operation == "erase":
                             # Content in its place was not taken away.
                             is_done = await hierarchy.node(record.path) is None
+                            if is_done:
+                                await _erase_chunks_left(hierarchy, store, record.path)
                         log.warning(
                             "%s: interrupted operation (%s) %s", record.path, record.name, "completed" if is_done else "undone"
                         )
@@ -107,6 +111,14 @@ async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath
             except StoreTimeout as error:
                 raise _Busy(f"another mount is editing: {error}", key=key) from error
         yield
+
+
+async def _erase_chunks_left(hierarchy: Hierarchy, store: Store, path: NodePath) -> None:
+    """Delete the chunks of an erased array whose documents lay elsewhere and were erased before them."""
+    for layout in await hierarchy.layouts(path):
+        prefix = layout.chunk_prefix(path)
+        if not prefix.startswith(path.prefix) and await holds_only_chunks(store, prefix, most=math.inf):
+            await erase_in_steps(store, prefix)
 
 
 async def _keep_aside(intent: Intent, record: Record, error: PartsMissing, failed: Callable[[ZarrfsError], None]) -> None:

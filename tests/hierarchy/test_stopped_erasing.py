@@ -1,0 +1,81 @@
+"""Arrays that are erased or renamed over: a failure or a kill leaves no part of them behind."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+
+from tests.hierarchy.test_several_steps import CASES, STORES, Faulty, Killed, _expect, _options, _prepare
+from tests.support.trees import load, names, tree_over
+from zarrfs.errors import StoreFull
+
+ERASE, RENAME_OVER = CASES[2], CASES[4]
+
+
+def values_of_a(store: Path) -> set[str]:
+    """Return the keys of the array ``g/a``: its document, and its chunks."""
+    return {each.name for each in store.rglob("*") if each.is_file() and "/g/a" in str(each.relative_to(store))}
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("kills", [False, True])
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
+def test_chunks_are_erased_with_the_document(dialect: str, kills: bool, tmp_path: Path) -> None:
+    """They stayed, without a document, where nobody could remove them."""
+    trio.run(_prepare, ERASE, dialect, tmp_path / "before")
+    whole = values_of_a(tmp_path / "before")
+
+    async def attempt(at: int) -> None:
+        path, url, options = tmp_path / "store", f"file:{tmp_path / 'store'}", _options(dialect)
+        store = Faulty(path, STORES["exchange"])
+        store.at, store.kills = at, kills
+        has_failed = False
+        with suppress(Killed, BaseExceptionGroup):
+            async with tree_over(store, url, **options) as tree:
+                try:
+                    await ERASE.does(tree)
+                except StoreFull:
+                    has_failed = True
+        store.end_process()
+        await store.inner.aclose()
+        if not kills:
+            assert values_of_a(path) == (whole if has_failed else set()), at
+        store = Faulty(path, STORES["exchange"])
+        async with tree_over(store, url, **options) as tree:
+            await tree.recover()
+            await _expect(tree, ERASE, False, f"operation {at}")
+        await store.aclose()
+        assert values_of_a(path) in (whole, set()), at
+        assert not (path / ".zarrfs").exists()
+
+    for at in range(12):
+        shutil.copytree(tmp_path / "before", tmp_path / "store")
+        trio.run(attempt, at)
+        shutil.rmtree(tmp_path / "store")
+
+
+@pytest.mark.logs("")
+def test_a_rename_over_an_array_that_took_effect_is_no_failure(tmp_path: Path) -> None:
+    """The last step only puts aside what was replaced: its error was returned for a rename that could not be repeated."""
+
+    async def attempt(at: int) -> None:
+        store = Faulty(tmp_path / "store", STORES["exchange"])
+        store.at = at
+        async with tree_over(store, f"file:{tmp_path / 'store'}", **_options("v3")) as tree:
+            with suppress(StoreFull):
+                await RENAME_OVER.does(tree)
+                assert await names(tree, "npy/g") == {"b.npy"}
+                return
+            assert await names(tree, "npy/g") == {"a.npy", "b.npy"}, at
+            np.testing.assert_array_equal(await load(tree, "npy/g/b.npy"), RENAME_OVER.before["b.npy"])
+
+    trio.run(_prepare, RENAME_OVER, "v3", tmp_path / "before")
+    for at in range(12):
+        shutil.copytree(tmp_path / "before", tmp_path / "store")
+        trio.run(attempt, at)
+        shutil.rmtree(tmp_path / "store")
