@@ -123,6 +123,13 @@ class NodeEditor:
         `StaleEntry` if another array is there."""
         layout = await self._new.layout_for(node.path)
         async with self._listing(layout, node.path):
+            if placing.is_unsettled:
+                # Without its documents, the array to be replaced would count as absent: a new one keeps none of its attributes.
+                async with self._hierarchy.live.changing(
+                    node.path.prefix, prefix_of(layout, node), *layout.document_keys(node.path)
+                ):
+                    await placing.settle()
+                self._hierarchy.forget_all()
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
                 is_over = await self._new.check_place(node, over, again=placing.was_tried)

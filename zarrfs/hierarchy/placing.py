@@ -44,6 +44,8 @@ class Placing:
         self.is_placed = False
         self.was_tried = False
         """True if a `put` failed: it may have moved the previous content."""
+        self.is_unsettled = False
+        """True if it could not be undone: the previous content is not in its place."""
         self._document: tuple[Key, Generation | None] | None = None
         """The document stored last, relative to its folder: its generation identifies the array anywhere."""
         self._has_chunks: bool | None = None
@@ -52,6 +54,11 @@ class Placing:
         """Lock the intent, before any part is stored."""
         # Without a record all of it is apart: what a kill leaves is deleted.
         await self._intent.hold()
+
+    async def settle(self) -> None:
+        """Undo an earlier `put`, or complete it, where that failed. Raises any error of the store."""
+        if await self._resolve():
+            self.is_placed = self._intent.is_done = True
 
     async def put(
         self, layout: Layout, node: ArrayNode, before: Mapping[Key, bytes], chunks: Sequence[Key] = (), *, over: bool
@@ -245,7 +252,8 @@ class Placing:
                 raise EntryExists(f"{node.path}: {name!r} exists", key=node.path)
 
     async def _resolve(self) -> bool:
-        is_done = False
+        is_done, self.is_unsettled = False, True
         with trio.CancelScope(shield=True):
             is_done = await self._intent.resolve()
+        self.is_unsettled = False
         return is_done

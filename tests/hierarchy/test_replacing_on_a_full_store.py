@@ -1,0 +1,78 @@
+"""Saving over an array while the store refuses every change for some time, so that a failed attempt cannot be undone at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+
+from tests.hierarchy.test_several_steps import CASES, NEW, STORES, Faulty, _options, _prepare, npy
+from tests.support.trees import load, read, tree_over, walk, write
+from zarrfs.errors import StoreFull
+from zarrfs.vfs.node import File, OpenFlags
+
+REPLACE = CASES[1]
+
+
+class FullFrom(Faulty):
+    """A folder that refuses all changes from operation number ``at`` on, until ``has_room``."""
+
+    has_room = False
+
+    async def _changing(self, operation: Callable[[], Awaitable[Any]]) -> Any:
+        self.count += 1
+        if self.at < self.count and not self.has_room:
+            raise StoreFull("no room")
+        return await operation()
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize(
+    ("kind", "dialect"), [("exchange", "v3_2019"), ("exchange", "v3_2022"), ("rename", "v3"), ("exchange", "v3")]
+)
+def test_a_replacement_that_could_not_be_undone_keeps_the_attributes_when_it_is_repeated(
+    kind: str, dialect: str, tmp_path: Path
+) -> None:
+    """The array was in no place then: the last close created a new one there, without its attributes."""
+    url, options = f"file:{tmp_path / 'store'}", _options(dialect)
+
+    async def prepare() -> None:
+        await _prepare(REPLACE, dialect, tmp_path / "store")
+        store = Faulty(tmp_path / "store", STORES[kind])
+        async with tree_over(store, url, **options) as tree:
+            await write(tree, "chunks/g/a/.zattrs", b'{"units": "m"}')
+        await store.aclose()
+
+    async def attempt(at: int) -> bool:
+        store = FullFrom(tmp_path / "store", STORES[kind])
+        store.at, has_failed = at, False
+        async with tree_over(store, url, **options) as tree:
+            file = await walk(tree, "npy/g/a.npy")
+            assert isinstance(file, File)
+            handle = await file.open(OpenFlags(read=False, write=True, truncate=True))
+            try:
+                await handle.write(0, npy(NEW))
+                await handle.flush()
+            except StoreFull:
+                has_failed = True
+            store.has_room = True
+            await handle.release()
+            np.testing.assert_array_equal(await load(tree, "npy/g/a.npy"), NEW)
+            assert json.loads(await read(tree, "chunks/g/a/.zattrs")) == {"units": "m"}, at
+        await store.aclose()
+        return has_failed
+
+    trio.run(prepare)
+    shutil.copytree(tmp_path / "store", tmp_path / "before")
+    at = 0
+    while trio.run(attempt, at):
+        shutil.rmtree(tmp_path / "store")
+        shutil.copytree(tmp_path / "before", tmp_path / "store")
+        at += 1
+    assert at > 2
