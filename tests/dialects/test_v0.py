@@ -203,7 +203,7 @@ def test_one_scalar_fills_all_fields(value: Any, element: bytes | None) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "element"),
-    [("<c8", np.complex64(1j).tobytes()), ("V3", b"abc"), ("S2", b"\xff\0"), ("u1,u1", b"\1\2")],
+    [("<c8", np.complex64(1j).tobytes()), ("V3", b"abc"), ("V3", b"\0\0\0"), ("S2", b"\xff\0"), ("u1,u1", b"\1\2")],
 )
 def test_fill_values_that_no_scalar_says(dtype: str, element: bytes) -> None:
     metadata = array(dtype="|u1", fill_value=0)

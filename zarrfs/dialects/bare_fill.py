@@ -9,7 +9,8 @@ Source: v0 and v1, ``fill_value`` ("a scalar value"), without further detail; za
                                of raw bytes zeros
     null                       undefined
 
-Values without such a scalar (other complex values, other elements with fields, other raw bytes) raise `NotRepresentable`.
+Values without such a scalar (other complex values, other elements with fields) raise `NotRepresentable`, and so do raw bytes: zeros of
+them are read, and not written, since NumPy 2 fills no raw bytes with a number.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ def _scalar(stored: Stored, fill_value: bytes) -> Any:
         case "S":
             return fill_value.rstrip(b"\0").decode("ascii", "replace")
         case "V":
+            if not _is_filled_by_numpy(stored):
+                raise NotRepresentable(
+                    f"raw bytes of type {data_type.name}: NumPy 2, with which readers fill arrays, takes no number for them"
+                )
             return 0
         case "f":
             return float(np.frombuffer(fill_value, data_type.dtype)[0])
@@ -87,6 +92,14 @@ def _fields(stored: Stored, value: Any) -> bytes:
     if element is None:
         raise _refused(stored, value)
     return np.frombuffer(element, stored).astype(little_endian(stored)).tobytes()
+
+
+def _is_filled_by_numpy(stored: Stored) -> bool:
+    try:
+        np.zeros((), stored).fill(0)
+    except TypeError:
+        return False
+    return True
 
 
 def _refused(stored: Stored, value: Any) -> MetadataError:
