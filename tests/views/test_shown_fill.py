@@ -17,6 +17,7 @@ from tests.support.trees import listing, names, read, tree_over, walk, write
 from tests.support.zarr_python import written
 from zarrfs.buffers import storage_nbytes
 from zarrfs.errors import ContentInvalid, DirectoryNotEmpty, NoSuchEntry
+from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
 
@@ -304,6 +305,23 @@ async def test_text_gets_no_attribute_that_xarray_could_not_open(dtype: str, fil
     assert json.loads((await contents(store))["a/zarr.json"])["attributes"] == {}
     async with tree_over(store) as tree:
         assert json.loads(await read(tree, "chunks/a/.zarray"))["fill_value"] is None
+
+
+@trio_test
+async def test_the_fill_value_of_a_new_array_of_text_is_not_shown_once_it_has_another() -> None:
+    """The document was shown as written, with a value that its missing chunks no longer have."""
+    store = MemoryStore()
+    await new_scene(store)
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/.zarray", array_document((4,), (2,), "|S2", fill_value="YWI="))
+        stored = json.loads((await contents(store))["a/zarr.json"])
+        await store.set(Key("a/zarr.json"), json.dumps(stored | {"fill_value": "eHk="}).encode())
+        tree.hierarchy.forget_all()
+        assert (await s.json("a/.zarray"))["fill_value"] is None
+        await names(tree, "chunks/a")
+        assert await s.read("a/0") == b"xyxy"
 
 
 @REFUSED

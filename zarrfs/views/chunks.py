@@ -92,6 +92,9 @@ class ChunksFormat(ViewFormat):
         # zarr.json gives the value that missing chunks read as.
         return not is_unequal(node) and not says_what_is_missing(node)
 
+    def beyond(self, node: ArrayNode | GroupNode | None, name: str) -> bytes | None:
+        return node.metadata.fill_value if name == ZARRAY and isinstance(node, ArrayNode) else None
+
     async def removed_reads_as(self, node: ArrayNode) -> bytes | None:
         value = removed_reads_as(node) if self.lists_missing(node) else None
         if value is None:

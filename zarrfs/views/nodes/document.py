@@ -79,9 +79,9 @@ class NodeDocument(DocumentContent):
             self._state.show(self.ident)
             if self.name == self._view_format.group_document:
                 self._state.filled(self.path)
-            rendered = await self._rendered()
+            changed, rendered = await self._found(), await self._rendered()
             if await threads.cpu(len(written), self.is_equivalent, rendered, written):
-                self._state.wrote(self.ident, rendered, written)
+                self._state.wrote(self.ident, rendered, written, self._view_format.beyond(changed, self.name))
         if self.name in self._view_format.array_documents:
             await chunks_from_undecided(self._view_format, self.path)
         await self._view_format.copies.came(self.path)

@@ -32,10 +32,13 @@ _TEXT_NBYTES = 64 * 1024
 
 @dataclass(slots=True)
 class _Written:
-    """The written form of a document while the view generates ``rendered`` for it (None: the node has no such document)."""
+    """The written form of a document while the view generates ``rendered`` for it (None: the node has no such document).
+
+    ``beyond``: what the written form says beyond it (`ViewFormat.beyond`)."""
 
     rendered: bytes | None
     text: bytes | None = None
+    beyond: bytes | None = None
     mtime_ns: int | None = None
 
 
@@ -194,19 +197,22 @@ class MountOnly:
             del self._hidden[document]
         return document in self._hidden
 
-    def wrote(self, document: str, rendered: bytes | None, text: bytes) -> None:
-        """Record the written ``text``, which is equivalent to ``rendered``."""
+    def wrote(self, document: str, rendered: bytes | None, text: bytes, beyond: bytes | None = None) -> None:
+        """Record the written ``text``, which is equivalent to ``rendered``, and says ``beyond``."""
         if len(text) <= _TEXT_NBYTES:
-            self._remember(document, rendered).text = text
+            known = self._remember(document, rendered)
+            known.text, known.beyond = text, beyond
 
     def set_mtime(self, document: str, rendered: bytes | None, mtime_ns: int) -> None:
         """Record utimens(2) of a document."""
         self._remember(document, rendered).mtime_ns = mtime_ns
 
-    def text(self, document: str, rendered: bytes | None) -> bytes | None:
-        """Return the document as written, if that is recorded, else ``rendered``."""
+    def text(self, document: str, rendered: bytes | None, beyond: bytes | None = None) -> bytes | None:
+        """Return the document as written, if that is recorded, and what it says still holds, else ``rendered``."""
         known = self._written.get(document)
-        return known.text if known is not None and known.rendered == rendered and known.text is not None else rendered
+        if known is None or known.text is None or (known.rendered, known.beyond) != (rendered, beyond):
+            return rendered
+        return known.text
 
     def mtime_ns(self, document: str, rendered: bytes | None) -> int | None:
         """Return the time that was set; None if there is none."""

@@ -115,6 +115,10 @@ class ViewFormat(DocumentsForm):
         """Return True if missing chunks are listed, if there are few (`zarrfs.views.shown_fill`)."""
         return False
 
+    def beyond(self, node: ArrayNode | GroupNode | None, name: str) -> bytes | None:
+        """Return what a written document called ``name`` may say of ``node`` that the one of `render` does not."""
+        return None
+
     async def removed_reads_as(self, node: ArrayNode) -> bytes | None:
         """Return the element to store throughout a chunk that is removed; None to erase it."""
         return None
@@ -129,7 +133,7 @@ class ViewFormat(DocumentsForm):
         ``rendered``: the document according to `render`.
         """
         state, context, document = self.state, self.context, self.ident(node.path, name)
-        text = state.text(document, rendered)
+        text = state.text(document, rendered, self.beyond(node, name))
         if text is None or state.is_hidden(document, rendered):
             return None
         if name == self.group_document and isinstance(node, GroupNode) and await self._is_undecided(node):
