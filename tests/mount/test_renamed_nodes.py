@@ -228,3 +228,23 @@ def test_an_equal_array_that_raw_puts_in_the_place_of_an_open_one_is_another(
             os.close(fd)
         assert np.load(mount.path / "npy/a.npy").tolist() == ELEMENTS.tolist()
         mount.umount()
+
+
+@pytest.mark.parametrize("dialect", APART)
+def test_an_array_whose_chunks_were_erased_and_written_again_does_not_end_with_its_document(tmp_path: Path, dialect: str) -> None:
+    """Editors remove a document before they write it again: what was open with changes became stale."""
+    store = tmp_path / "store"
+    store.mkdir()
+    with mounted(store, "--new-dialect", dialect, "--new-chunks", "2x3") as mount:
+        np.save(mount.path / "npy/a.npy", ELEMENTS)
+        document = mount.path / "raw" / next(path.relative_to(store) for path in store.glob("meta/root/a.*"))
+        fd = os.open(mount.path / "npy/a.npy", os.O_RDWR)
+        shutil.rmtree(mount.path / "raw" / next(path.relative_to(store) for path in store.glob("data/**/a")))
+        os.pwrite(fd, ELEMENTS.tobytes(), 128)
+        os.fsync(fd)
+        os.pwrite(fd, np.float32(99).tobytes(), 128)
+        text = document.read_bytes()
+        document.unlink()
+        document.write_bytes(text)
+        os.close(fd)
+        assert np.load(mount.path / "npy/a.npy").tolist() == [[99, *ELEMENTS[0, 1:].tolist()], *ELEMENTS[1:].tolist()]

@@ -70,6 +70,8 @@ class LiveNode:
         """Its folder, set when a writer first used it."""
         self.is_unread = False
         """True if its documents changed since they were last read."""
+        self.has_no_chunks = False
+        """True if this mount erased the folder of its chunks alone, and no writer has held it to the end since."""
         self.fences: list[trio.Event] = []
         """Moves or removals of it that passed their deadline and are still running."""
         self.on_end = _NO_CALLBACKS
@@ -147,6 +149,7 @@ class LiveNode:
                 await self.confirmed()
             with presupposing(self.folder, self.anchor):
                 yield
+            self.has_no_chunks = False
         finally:
             hold.over = True
             _holds.reset(token)

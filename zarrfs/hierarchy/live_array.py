@@ -39,8 +39,8 @@ class LiveArray(LiveNode):
         """Its last known metadata, held by a reader or not."""
         self.is_misplaced = False
         """True if its folder was not held in time: the document there had changed already."""
-        self.has_no_chunks = self.has_no_document = False
-        """True if this mount erased the folder of its chunks, or its document, each alone (see `has_lost`)."""
+        self.has_no_document = False
+        """True if this mount erased its document alone (see `has_lost`)."""
         self._open_array: weakref.ref[OpenArray] | None = None
         # Not a WeakSet, which takes a kilobyte.
         self._readers: tuple[weakref.ref[ArrayReader], ...] = ()
