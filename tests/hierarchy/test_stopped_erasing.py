@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import trio
 
-from tests.hierarchy.test_several_steps import CASES, STORES, Faulty, Killed, _expect, _options, _prepare
+from tests.hierarchy.test_several_steps import CASES, OLD, STORES, Faulty, Killed, _expect, _folder, _options, _prepare
 from tests.support.trees import load, names, tree_over
 from zarrfs.errors import StoreFull
+from zarrfs.keys import Prefix
 
 ERASE, RENAME_OVER = CASES[2], CASES[4]
 
@@ -79,3 +80,53 @@ def test_a_rename_over_an_array_that_took_effect_is_no_failure(tmp_path: Path) -
         shutil.copytree(tmp_path / "before", tmp_path / "store")
         trio.run(attempt, at)
         shutil.rmtree(tmp_path / "store")
+
+
+class Watched(Faulty):
+    """A folder that has no room to put aside what was replaced; ``looks`` is set when the end of the operation looks for it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, STORES["exchange"])
+        self.looks, self.goes_on = trio.Event(), trio.Event()
+        self.looked = -1
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        if new.endswith("/gone/"):
+            self.looked = 0
+            raise StoreFull("no room")
+        return await super().rename_prefix(old, new)
+
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        is_there = await super().prefix_exists(prefix)
+        if self.looked >= 0 and prefix.endswith("/old/"):
+            self.looked += 1
+            if self.looked == 2:
+                self.looks.set()
+                await self.goes_on.wait()
+        return is_there
+
+
+@pytest.mark.logs("")
+def test_what_was_renamed_over_does_not_return_when_the_new_array_moves_on_at_once(tmp_path: Path) -> None:
+    """It was put back where it had been, as if the rename over it had not taken effect."""
+
+    async def attempt() -> None:
+        store = Watched(tmp_path / "store")
+        async with tree_over(store, f"file:{tmp_path / 'store'}", **_options("v3")) as tree:
+
+            async def rename_over() -> None:
+                await RENAME_OVER.does(tree)
+                store.looks.set()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(rename_over)
+                await store.looks.wait()
+                folder = await _folder(tree)
+                await folder.rename("b.npy", folder, "c.npy")
+                store.goes_on.set()
+            assert await names(tree, "npy/g") == {"c.npy"}
+            np.testing.assert_array_equal(await load(tree, "npy/g/c.npy"), OLD)
+        await store.aclose()
+
+    trio.run(_prepare, RENAME_OVER, "v3", tmp_path / "store")
+    trio.run(attempt)

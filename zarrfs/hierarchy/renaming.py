@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from itertools import zip_longest
 
 import trio
@@ -144,7 +145,10 @@ class Renaming:
                     is_done = await intent.resolve()
                 if not (is_renamed and is_done and isinstance(error, ZarrfsError)):
                     raise
-                # What was replaced is deleted at the end of the operation.
+                # What was replaced is deleted at the end of the operation. It is not put back, wherever other edits move what is there.
+                intent.is_done = True
+                with suppress(ZarrfsError):
+                    await intent.forget()
                 log.info("%s: renamed over: %s", new_path, error)
             if target is not None:
                 self._hierarchy.live.replaced(target, new_path, prefix)
