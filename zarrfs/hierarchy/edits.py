@@ -125,10 +125,10 @@ class NodeEditor:
         async with self._listing(layout, node.path):
             if placing.is_unsettled:
                 # Without its documents, the array to be replaced would count as absent: a new one keeps none of its attributes.
-                async with self._hierarchy.live.changing(
-                    node.path.prefix, prefix_of(layout, node), *layout.document_keys(node.path)
-                ):
-                    await placing.settle()
+                places: list[Key | Prefix] = [node.path.prefix, prefix_of(layout, node), *layout.document_keys(node.path)]
+                async with self._hierarchy.live.changing(*places):
+                    if await placing.settle() and over is not None and over.path == node.path:
+                        self._hierarchy.live.replaced(over, node.path, over.chunk_prefix)
                 self._hierarchy.forget_all()
             if not placing.is_placed:
                 await self._new.check(layout, node.path)

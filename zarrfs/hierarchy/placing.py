@@ -55,10 +55,11 @@ class Placing:
         # Without a record all of it is apart: what a kill leaves is deleted.
         await self._intent.hold()
 
-    async def settle(self) -> None:
-        """Undo an earlier `put`, or complete it, where that failed. Raises any error of the store."""
+    async def settle(self) -> bool:
+        """Undo an earlier `put`, or complete it, where that failed; return True if it is completed. Raises any error of the store."""
         if await self._resolve():
             self.is_placed = self._intent.is_done = True
+        return self.is_placed
 
     async def put(
         self, layout: Layout, node: ArrayNode, before: Mapping[Key, bytes], chunks: Sequence[Key] = (), *, over: bool

@@ -18,6 +18,7 @@ from zarrfs.errors import (
     ContentInvalid,
     FileTooLarge,
     MetadataError,
+    NodeInDoubt,
     NotPermitted,
     PrefixNotEmpty,
     StaleEntry,
@@ -103,6 +104,7 @@ class NewArrayStage(Stage):
         head, writer = self._head, self._writer
         if head is None or writer is None or offset + size <= head.nbytes:
             return self._bytes.read(offset, size)
+        self._check_settled()
         first = bytes(self._bytes.read(offset, max(0, head.nbytes - offset)))
         return first + bytes(await writer.read(max(0, offset - head.nbytes), size - len(first)))
 
@@ -120,8 +122,14 @@ class NewArrayStage(Stage):
         if bytes(self._bytes.read(offset, head)) != bytes(view[:head]):
             raise NotPermitted(f"{self._ident}: the header is in use and cannot be changed", key=self._ident)
         if head < len(view):
+            self._check_settled()
             await self._writer.write(offset + head - self._head.nbytes, view[head:])
         self._size = max(self._size, end)
+
+    def _check_settled(self) -> None:
+        """Raise `NodeInDoubt` if chunks stored apart may be in the array's place already: here they would be zeros."""
+        if self._placing is not None and self._placing.is_unsettled:
+            raise NodeInDoubt(f"{self._ident}: not stored, and that not undone yet: close or sync the file", key=self._ident)
 
     async def truncate(self, size: int) -> None:
         if self._head is None or self._writer is None:
