@@ -32,18 +32,24 @@ def intended_fill(stored: Stored, value: Any, quirks: Quirks) -> Any:
         return int(value)
     if kind in "SU" and type(value) in (int, float):
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a string is a number")
-        text = json.dumps(value)
-        return _base64(text.encode("ascii")) if kind == "S" else text
+        digits = json.dumps(value)
+        return _base64(digits.encode("ascii")) if kind == "S" else digits
     if kind == "S" and isinstance(value, str) and len(value) <= stored.itemsize and value.isascii() and not _may_be_base64(value):
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a byte string is text, not base64")
         return _base64(value.encode("ascii"))
-    if kind == "U" and isinstance(value, str) and len(value) > stored.itemsize // 4:
-        quirks.accept("fill_value", f"fill_value {shortened(value)} is longer than {stored.itemsize // 4} characters")
-        return value[: stored.itemsize // 4]
+    if (text := cut_to_fit(stored, value)) is not None:
+        quirks.accept("fill_value", f"fill_value {shortened(value)} is longer than {len(text)} characters")
+        return text
     if kind == "V" and type(value) in (int, float) and (element := filled(stored, value)) is not None:
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a structured or raw type is a number")
         return _base64(element)
     return value
+
+
+def cut_to_fit(stored: Stored, value: Any) -> str | None:
+    """Return as much as fits of a text that is longer than its ``<U`` type, as zarr-python writes and reads it; None for all else."""
+    length = stored.itemsize // 4
+    return value[:length] if stored.kind == "U" and isinstance(value, str) and len(value) > length else None
 
 
 def filled(stored: Stored, number: float) -> bytes | None:

@@ -29,6 +29,7 @@ from zarrfs.dialects.drafts import check_extensions
 from zarrfs.dialects.memory_order import order_codecs, split_order
 from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v2.array import bytes_codec, stored_by
+from zarrfs.dialects.v2.intended_fill import cut_to_fit
 from zarrfs.dialects.v2.objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
 from zarrfs.dialects.v2.types import Stored
 from zarrfs.dialects.v3_2022.codecs import (
@@ -231,10 +232,9 @@ def _fill_value(
 ) -> bytes | None:
     value, named = documents.member(document, "fill_value"), document["data_type"]
     named = named.get("type") if isinstance(named, dict) else named
-    if stored.kind == "U" and isinstance(value, str) and len(value) > (length := stored.itemsize // 4):
-        # zarr-python writes it uncut, and reads as much as fits.
-        quirks.append(f"fill_value {shortened(value)} is longer than {length} characters")
-        value = value[:length]
+    if (text := cut_to_fit(stored, value)) is not None:
+        quirks.append(f"fill_value {shortened(value)} is longer than {len(text)} characters")
+        value = text
     try:
         if stored.hasobject:
             found = object_fill_from_json(data_type, value)

@@ -79,7 +79,8 @@ class NodeDocument(DocumentContent):
             self._state.show(self.ident)
             if self.name == self._view_format.group_document:
                 self._state.filled(self.path)
-            changed, rendered = await self._found(), await self._rendered()
+            changed = await self._found()
+            rendered = await self._generated(changed)
             if await threads.cpu(len(written), self.is_equivalent, rendered, written):
                 self._state.wrote(self.ident, rendered, written, self._view_format.beyond(changed, self.name))
         if self.name in self._view_format.array_documents:
@@ -155,11 +156,14 @@ class NodeDocument(DocumentContent):
         node = await self._found()
         if node is None:
             return None
-        plain = await self._view_format.shown(node, self.name, (await self._view_format.documents_of(node)).get(self.name))
+        plain = await self._view_format.shown(node, self.name, await self._generated(node))
         return await self._view_format.copies.shown(node, self.name, plain)
 
     async def _rendered(self) -> bytes | None:
-        node = await self._found()
+        return await self._generated(await self._found())
+
+    async def _generated(self, node: ArrayNode | GroupNode | None) -> bytes | None:
+        """Return the document that the view generates for ``node``; None if there is none."""
         return (await self._view_format.documents_of(node)).get(self.name) if node is not None else None
 
 
