@@ -22,6 +22,7 @@ from zarrfs.errors import NotPermitted, StoreError, StoreFull, StoreTimeout
 from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.session import Session
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.changed_entry import ChangedEntry
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, OpenFlags, VfsNode
 
@@ -449,6 +450,56 @@ def test_changes_are_told_to_the_other_views_and_to_the_own_one_as_far_as_needed
         assert (numbers["raw"], False) in told
         # A codec may round, and padding is replaced: the writer's pages differ from the stored value.
         assert (numbers["chunks"], False) in told
+
+    on_failing_store(body, tmp_path)
+
+
+def test_a_file_that_is_renamed_or_removed_needs_no_notice_of_its_own(tmp_path: Path) -> None:
+    async def body(driver: DirectDriver, store: FailingStore) -> None:
+        await driver.read(f"{driver.raw}/a/0.0")
+        of_raw = (await driver.stat(f"{driver.raw}/a/0.0")).st_ino
+        of_chunks = await driver.stat(f"{driver.chunks}/a/0.0")
+        told = driver.notifier
+        told.inodes.clear()
+        told.entries.clear()
+        await driver.rename(f"{driver.raw}/a/0.0", f"{driver.raw}/a/moved")
+        assert of_raw not in [number for number, _ in told.inodes]
+        assert of_chunks.st_ino in [number for number, _ in told.inodes] and "0.0" in [name for _, name in told.entries]
+        assert await driver.read(f"{driver.raw}/a/moved")
+        told.inodes.clear()
+        await driver.unlink(f"{driver.raw}/a/moved")
+        assert told.inodes == []
+
+    on_failing_store(body, tmp_path)
+
+
+def test_a_file_that_keeps_its_name_gets_the_notice(tmp_path: Path) -> None:
+    async def body(driver: DirectDriver, store: FailingStore) -> None:
+        path = f"{driver.raw}/a/0.0"
+        await driver.read(path)
+        inode = driver.session.inodes.find(path)
+        assert inode is not None
+        cache, told = driver.session.kernel_cache, driver.notifier
+
+        def fail_late(of_move: bool) -> None:
+            with cache.leaving(inode, of_move=of_move):
+                for _ in cache.changed([ChangedEntry(path=path, gone=True, of_move=of_move)]):
+                    pass
+                assert told.inodes == []
+                raise StoreFull("after the change")
+
+        for of_move in (True, False):
+            told.inodes.clear()
+            with pytest.raises(StoreFull):
+                fail_late(of_move)
+            assert (inode.ino, False) in told.inodes
+        # Another program's change, and one that leaves the name, are notified at once.
+        for entry, external in ((ChangedEntry(path=path, gone=True), True), (ChangedEntry(path=path), False)):
+            told.inodes.clear()
+            with cache.leaving(inode, of_move=False):
+                for _ in cache.changed([entry], external=external):
+                    pass
+                assert told.inodes or told.entries
 
     on_failing_store(body, tmp_path)
 

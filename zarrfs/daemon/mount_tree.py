@@ -434,8 +434,8 @@ class MountTree:
                     yield ChangedEntry(path=path, gone=affected.gone, known=published.verbatim)
                 elif affected.content:
                     # For open files, a renamed value is unchanged.
-                    replaced = not change.of_move and self.staging.replaced(ident, gone=affected.gone)
-                    yield ChangedEntry(path=path, gone=affected.gone, superseded=replaced or affected.superseded)
+                    superseded = (not change.of_move and self.staging.replaced(ident, gone=affected.gone)) or affected.superseded
+                    yield ChangedEntry(path=path, gone=affected.gone, superseded=superseded, of_move=change.of_move)
                 else:
                     # A new time makes another generation, by which open readers check their data.
                     self.staging.changed(ident)

@@ -9,6 +9,8 @@ not have yet. So do attributes of folders, whose times change with their content
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from zarrfs.fuse.inodes import Inode, InodeTable
 from zarrfs.fuse.notifier import Notifier
@@ -19,6 +21,14 @@ from zarrfs.vfs.node import Directory, File, VfsNode
 WATCHED_SECONDS = 300.0
 
 
+@dataclass(slots=True)
+class _Leaving:
+    """A request that renames a file (``of_move``) or removes it, and the ``entries`` that say so."""
+
+    of_move: bool
+    entries: list[ChangedEntry] = field(default_factory=list)
+
+
 class KernelCache:
     """The kernel cache of one mount. ``is_watched()``: True while every change is reported."""
 
@@ -27,6 +37,7 @@ class KernelCache:
         self._notifier = notifier
         self._timeout = timeout
         self._is_watched = is_watched
+        self._leaving: dict[str, _Leaving] = {}
         self.epoch = 0
         """Counts changes: equal values mean that nothing changed between."""
 
@@ -44,6 +55,27 @@ class KernelCache:
         """
         self.epoch += 1
         return self._changing(entries, external)
+
+    @contextmanager
+    def leaving(self, inode: Inode | None, *, of_move: bool) -> Iterator[None]:
+        """Let the body answer a request that takes its name from ``inode``; a notice of that is not needed: the kernel does the same.
+
+        ``of_move``: the request renames it. Only files whose bytes and attributes are the same at the new name are exempt.
+        """
+        if inode is None or not (isinstance(inode.node, StagedFile) and inode.node.content.verbatim):
+            yield
+            return
+        path = inode.path
+        leaving = self._leaving[path] = _Leaving(of_move)
+        try:
+            yield
+        except BaseException:
+            del self._leaving[path]
+            # The kernel keeps the name.
+            for _ in self._changing(leaving.entries, external=False):
+                pass
+            raise
+        del self._leaving[path]
 
     def forgotten(self, path: str, superseded: Container[str]) -> Iterator[None]:
         """Invalidate, as `changed`, everything at ``path`` and below.
@@ -77,6 +109,10 @@ class KernelCache:
     def _changing(self, entries: Iterable[ChangedEntry], external: bool) -> Iterator[None]:
         for entry in entries:
             yield
+            leaving = self._leaving.get(entry.path)
+            if leaving is not None and leaving.of_move == entry.of_move and entry.gone and not (entry.superseded or external):
+                leaving.entries.append(entry)
+                continue
             inode = self._inodes.find(entry.path)
             if inode is None:
                 continue

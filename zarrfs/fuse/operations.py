@@ -120,7 +120,8 @@ class Operations(pyfuse3.Operations):
         parent, text = self.inodes[parent_inode], text_of(name)
         unlinked = self.inodes.find(below(parent, text))
         with self.session.notifier.locked((parent.ino, text)):
-            await (await self.session.directory(parent)).unlink(text)
+            with self.session.kernel_cache.leaving(unlinked, of_move=False):
+                await (await self.session.directory(parent)).unlink(text)
             self.session.vanished(parent, text)
             self.session.unlist(parent, text)
             await self.session.drain_names(unlinked)
@@ -153,9 +154,10 @@ class Operations(pyfuse3.Operations):
         moved, replaced = self.inodes.find(below(old_parent, old)), self.inodes.find(below(new_parent, new))
         locked = [each.ino for each in (moved, replaced) if each is not None]
         with self.session.notifier.locked((old_parent.ino, old), (new_parent.ino, new), also=locked):
-            await (await self.session.directory(old_parent)).rename(
-                old, await self.session.directory(new_parent), new, replace=flags != pyfuse3.RENAME_NOREPLACE
-            )
+            with self.session.kernel_cache.leaving(moved, of_move=True):
+                await (await self.session.directory(old_parent)).rename(
+                    old, await self.session.directory(new_parent), new, replace=flags != pyfuse3.RENAME_NOREPLACE
+                )
             moved = self.inodes.find(below(old_parent, old))
             self.session.unlist(old_parent, old)
             is_unchanged = False

@@ -10,12 +10,13 @@ class ChangedEntry:
     """A changed entry, at ``path`` in the mount; ``gone``: it may have lost its name.
 
     ``known``: it was written through this very file, so that only its attributes are outdated, not its content. ``superseded``: a later
-    open of its name gets another file, and open handles keep the old value."""
+    open of its name gets another file, and open handles keep the old value. ``of_move``: this mount has moved the value, unchanged."""
 
     path: str
     gone: bool = False
     known: bool = False
     superseded: bool = False
+    of_move: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

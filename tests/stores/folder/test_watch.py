@@ -253,6 +253,25 @@ def gated(monkeypatch: pytest.MonkeyPatch) -> type[Gated]:
 
 
 @trio_test
+async def test_nothing_waits_to_be_told_after_what_the_store_itself_does_to_values(path: Path) -> None:
+    async with watched(path) as (store, told):
+        await told.now()
+        with trio.fail_after(30):
+            while store.has_changes_now():
+                await trio.lowlevel.checkpoint()
+        await store.set(Key("a/b/k"), b"new")
+        assert not store.has_changes_now()
+        await store.rename(Key("a/b/k"), Key("a/b/m"))
+        assert not store.has_changes_now()
+        await store.erase(Key("a/b/m"))
+        assert not store.has_changes_now()
+        # What others do is told all the same, in order.
+        (path / "a/b/k").write_bytes(b"of others")
+        await store.set(Key("a/b/m"), b"of the store")
+        assert await told.now() == {"a/b/k": "set"}
+
+
+@trio_test
 async def test_what_the_store_itself_does_while_the_watches_are_added_is_not_told(
     path: Path, gated: type[Gated], monkeypatch: pytest.MonkeyPatch
 ) -> None:

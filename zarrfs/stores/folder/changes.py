@@ -38,6 +38,8 @@ EVERYTHING = Change(Prefix(""), "unknown", external=True)
 
 _SLICE_SECONDS = 0.005
 """Computing time after which reporting changes yields to other tasks."""
+_PATIENCE_SECONDS = 0.002
+"""Time for which events are left to own operations in progress."""
 _INLINE_NBYTES = 4 * 1024
 """Events understood inline: at most 128, at about 10 microseconds each."""
 _MOST_QUEUED_NBYTES = 16 * 1024 * 1024
@@ -89,8 +91,12 @@ class FolderChanges:
         self._is_beginning = False
         """True while watches are being added: they have events that cannot be read yet."""
         self._queue: deque[bytes | Own] = deque()
+        self._found: list[Change] = []
+        """Changes to be reported before those in the queue."""
         self._own: list[Own] = []
         self._awake = trio.Event()
+        self._under_way = 0
+        self._all_over = trio.Event()
         self._is_reporting = False
 
     @contextmanager
@@ -98,6 +104,7 @@ class FolderChanges:
         """Declare an operation of the store for the body, see `Own`."""
         own = Own(leaves, below, moved_to)
         self._own.append(own)
+        self._under_way += 1
         try:
             own.took_effect = True
             yield own
@@ -106,17 +113,40 @@ class FolderChanges:
             raise
         finally:
             own.is_over = True
+            self._under_way -= 1
+            if not self._under_way:
+                self._all_over.set()
             if self._watch is None and not self._is_beginning:
                 self._own.remove(own)
-            else:
-                self._read()
+            elif not self._is_judged(own):
                 self._queue.append(own)
                 self._awake.set()
+
+    def _is_judged(self, own: Own) -> bool:
+        """Read the events so far; return True if those that ``own``, which has ended, does not explain were found at once.
+
+        The task that reports changes need not run for most operations.
+        """
+        watch = self._watch
+        if watch is None:
+            return False
+        portions = watch.read()
+        if not self._queue and not self._is_reporting and sum(map(len, portions)) <= _INLINE_NBYTES:
+            few = [event for portion in portions for event in events(portion)]
+            if all(map(watch.is_of_value, few)):
+                self._found.extend(self._understood(watch, [*few, own]))
+                if self._found:
+                    self._awake.set()
+                return True
+        self._queue.extend(portions)
+        return False
 
     @property
     def are_waiting(self) -> bool:
         """True if changes have been reported that `watch` has not passed on."""
-        return self._watch is not None and (self._is_reporting or bool(self._queue) or self._watch.has_events())
+        return self._watch is not None and (
+            self._is_reporting or bool(self._queue) or bool(self._found) or self._watch.has_events()
+        )
 
     async def watch(self, on_changes: OnChanges) -> None:
         """Run `zarrfs.stores.base.Store.watch`."""
@@ -179,6 +209,7 @@ class FolderChanges:
     async def _report_queued(self, watch: FolderWatch, on_changes: OnChanges) -> None:
         self._awake = trio.Event()
         watch.demand_local()
+        found, self._found = self._found, []
         queued = list(self._queue)
         self._queue.clear()
         nbytes = sum(len(each) for each in queued if isinstance(each, bytes))
@@ -191,7 +222,7 @@ class FolderChanges:
         else:
             changes = self._understood(watch, few)
         until = time.thread_time() + _SLICE_SECONDS
-        for change in changes:
+        for change in (*found, *changes):
             on_changes((change,))
             if time.thread_time() >= until:
                 await trio.lowlevel.checkpoint()
@@ -200,6 +231,13 @@ class FolderChanges:
     async def _read_on(self, watch: FolderWatch) -> None:
         while True:
             await trio.lowlevel.wait_readable(watch.fileno())
+            if self._under_way:
+                # They may be of an own operation, which reads them at its end: to read them now delays its thread.
+                self._all_over = trio.Event()
+                with trio.move_on_after(_PATIENCE_SECONDS):
+                    await self._all_over.wait()
+                if not watch.has_events():
+                    continue
             self._read()
             self._awake.set()
 
@@ -211,6 +249,7 @@ class FolderChanges:
         """End the use of the watches; return them, to be closed. Operations in progress are still declared."""
         watch, self._watch, self._is_beginning, self._is_reporting = self._watch, None, False, False
         self._queue.clear()
+        self._found.clear()
         self._own = [each for each in self._own if not each.is_over]
         return watch
 
@@ -254,10 +293,15 @@ class FolderChanges:
     def _state(self, parts: Parts, is_folder: bool) -> str:
         """Return the present state: a value's generation, ``"/"`` for a folder, ``""`` for absence."""
         try:
-            return self._state_in(self._inline, parts, is_folder)
-        except WouldWait:
-            # A request that may hang counts as a change: at worst, an unnecessary notification.
-            return "?" if self._tree.mounts.now() else self._state_in(self._tree, parts, is_folder)
+            try:
+                return self._state_in(self._inline, parts, is_folder)
+            except WouldWait:
+                if not self._tree.mounts.now():
+                    return self._state_in(self._tree, parts, is_folder)
+        except OSError:
+            pass
+        # What cannot be found out, or may hang, counts as a change: at worst, an unnecessary notification.
+        return "?"
 
     @staticmethod
     def _state_in(tree: FolderTree | InlineTree, parts: Parts, is_folder: bool) -> str:

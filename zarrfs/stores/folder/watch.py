@@ -156,6 +156,11 @@ class FolderWatch:
         except BlockingIOError:
             return b""
 
+    @staticmethod
+    def is_of_value(event: Event) -> bool:
+        """Return True if `understand` neither lists a folder nor raises."""
+        return not event.mask & (_ISDIR | _IGNORED | _Q_OVERFLOW)
+
     def is_quick(self, event: Event) -> bool:
         """Return True if `understand` needs no thread: it lists no folder, or a new one that has few entries, and no folder."""
         wd, mask, _, name = event
