@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +14,24 @@ import trio
 from trio.testing import MockClock, trio_test
 
 from tests.support.arrays import reading
+from tests.support.small_disks import small_disk
 from tests.support.stores import WaitingStore, contents, fill
-from zarrfs.errors import IntentTooNew, KeyConflict, MetadataError, StoreAccessDenied, StoreTimeout, TooLarge, ZarrfsError
+from zarrfs.errors import (
+    IntentTooNew,
+    KeyConflict,
+    MetadataError,
+    StoreAccessDenied,
+    StoreFull,
+    StoreTimeout,
+    TooLarge,
+    ZarrfsError,
+)
 from zarrfs.hierarchy.intents import Intent, Intents, copy_into_place, resolve, store_together
 from zarrfs.hierarchy.records import MAX_NBYTES, VERSION, Record
 from zarrfs.hierarchy.recovery import Recovered, demand_known, recover
 from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore
 
@@ -430,3 +443,17 @@ async def test_a_cancelled_task_ends_its_operation_all_the_same() -> None:
         nursery.cancel_scope.cancel()
         store.let_go()
     assert await contents(inner) == {PLACE + "0": b"old"}
+
+
+def test_a_full_disk_gets_no_folder_of_an_operation(tmp_path: Path) -> None:
+    """It had room for `.zarrfs/`, which stayed there when the mount had ended."""
+
+    async def run(path: Path) -> None:
+        store = FolderStore(str(path))
+        with pytest.raises(StoreFull):
+            await Intents(store).new().hold()
+        await store.aclose()
+
+    with small_disk(tmp_path / "disk", "1m,nr_inodes=2") as disk:
+        trio.run(run, disk)
+        assert os.listdir(disk) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -13,18 +14,22 @@ from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 from tests.hierarchy.test_roots import V2_ARRAY, V2_GROUP, element
 from tests.support.arrays import reading
 from tests.support.stores import HangingStore, InterruptedStore, contents, fill
+from zarrfs.buffers import Buffer
 from zarrfs.dialects.base import Edit
-from zarrfs.errors import StoreError, StoreTimeout
+from zarrfs.errors import EntryExists, StoreError, StoreFull, StoreTimeout
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.recovery import Recovered, recover
 from zarrfs.hierarchy.unfinished import UnfinishedOperations
-from zarrfs.keys import APART, Key, NodePath
+from zarrfs.keys import APART, ROOT, Key, NodePath
 from zarrfs.model.data_type import from_name
-from zarrfs.stores.base import Store
+from zarrfs.model.metadata import GroupNode
+from zarrfs.stores.base import Expected, Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Generation
 from zarrfs.transformers.deadline import DeadlineStore
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 
 X, Y = NodePath("/x"), NodePath("/y")
@@ -203,3 +208,53 @@ async def test_until_the_outcome_is_known_nothing_is_done_there(autojump_clock: 
         assert (await contents(inner))["x/0"] == BEFORE["y/0"]
     assert await next_mount(inner) == []
     assert (await contents(inner))["x/0"] == BEFORE["y/0"]
+
+
+class Full(ForwardingStore):
+    """A store that ``is_full`` for the consolidated copy, and with ``for_records`` for records of operations too."""
+
+    is_full = False
+
+    def __init__(self, inner: Store, *, for_records: bool) -> None:
+        super().__init__(inner)
+        self._refused = (".zmetadata", "intent.json") if for_records else (".zmetadata",)
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if self.is_full and key.endswith(self._refused):
+            raise StoreFull("no room")
+        return await super().set(key, value, expect=expect)
+
+
+@pytest.mark.logs("copies not updated, left for later: no room", "not ended yet: no room")
+@pytest.mark.parametrize("for_records", [False, True])
+@pytest.mark.parametrize("way", ["edit", "in time"])
+@trio_test
+async def test_a_new_node_is_in_the_copy_as_soon_as_there_is_room(autojump_clock: MockClock, way: str, for_records: bool) -> None:
+    """Saving it again succeeded, and nobody who reads the copy saw it before the next mount."""
+    inner = MemoryStore()
+    await fill(inner, BEFORE)
+    store = Full(inner, for_records=for_records)
+    new = GroupNode(path=NodePath("/g"), dialect="v2")
+
+    async def copied() -> set[str]:
+        return set(json.loads((await contents(inner))[".zmetadata"])["metadata"])
+
+    async with editing(store) as editor:
+        assert await editor.consolidate(ROOT)
+        store.is_full = True
+        with pytest.raises(StoreFull):
+            await editor.create(new)
+        # Each attempt leaves the same.
+        for _ in range(3):
+            with pytest.raises(EntryExists):
+                await editor.create(new)
+        assert "g/.zgroup" not in await copied()
+        assert len([key for key in await contents(inner) if key.startswith(APART)]) == (0 if for_records else 1)
+        store.is_full = False
+        if way == "edit":
+            await editor.amend(X, Edit(attributes={"units": "m"}))
+        else:
+            await trio.sleep(60)
+        assert "g/.zgroup" in await copied()
+        assert not await inner.prefix_exists(APART)
+    assert await next_mount(inner) == []

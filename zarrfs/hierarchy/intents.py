@@ -37,6 +37,7 @@ from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_rest, require_all
 from zarrfs.hierarchy.records import MAX_NBYTES, Record
 from zarrfs.hierarchy.revising import Read, put_each
+from zarrfs.hierarchy.stored_documents import are_stored
 from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
@@ -117,7 +118,14 @@ class Intent:
         """Take the lock that marks the operation as in progress."""
         if self._lock is None:
             lock = self.store.exclusive(self.prefix.key(_RECORD))
-            await lock.__aenter__()
+            try:
+                await lock.__aenter__()
+            except ZarrfsError:
+                # A full store may have had room for one folder of two.
+                for prefix in (self.prefix, APART):
+                    with suppress(ZarrfsError):
+                        await self.store.remove_prefix(prefix)
+                raise
             self._lock = lock
 
     async def sync(self) -> None:
@@ -162,7 +170,7 @@ class Intent:
                 if not self.is_done:
                     await self.resolve()
                     if record is not None and record.is_of_arrays and not await self._on_resolved(self, record):
-                        return await self.let_go()
+                        return await self._end_later()
                 self.is_done = True
                 # From here on all remaining content is to be deleted.
                 await self.forget()
@@ -191,6 +199,11 @@ class Intent:
             self._late = [step for step in (*self._late, *found) if not step.is_set()]
             for step in found:
                 fences.given_up(step)
+
+    async def end_later(self, record: Record) -> None:
+        """Leave the operation of ``record``, which may not be stored, for later."""
+        self._noted = record
+        await self._end_later()
 
     async def _end_later(self) -> None:
         if self._on_unfinished is not None:
@@ -336,10 +349,10 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
     if record.before or record.after:
         await _require_no_others(store, record)
     if record.copies:
-        if record.after != record.before and record.after and await _are_stored(store, record.after):
+        if record.after != record.before and record.after and await are_stored(store, record.after):
             # They are stored last. Chunks may have been changed since.
             return True
-        if record.after != record.before and record.before and await _are_stored(store, record.before):
+        if record.after != record.before and record.before and await are_stored(store, record.before):
             # They are erased first: nothing was copied, and others may have changed the old array since.
             return False
         # The record was stored when all content lay apart.
@@ -350,7 +363,7 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
         if not is_aside:
             # Before the first step, or after the last one: only what is deleted is left.
             is_left = record.source is not None and await store.prefix_exists(record.source)
-            return not is_left and await _are_stored(store, record.documents)
+            return not is_left and await are_stored(store, record.documents)
         if not await store.prefix_exists(record.prefix):
             await store.rename_prefix(intent.old, record.prefix)
             return False
@@ -359,9 +372,9 @@ async def resolve(store: Store, intent: Intent, record: Record) -> bool:
                 f"{record.path}: previous content is in {intent.old}, its place is taken by other keys", key=record.prefix
             )
         return True
-    if record.after and await _are_stored(store, record.after):
+    if record.after and await are_stored(store, record.after):
         return True
-    if not is_aside and await _are_stored(store, record.before):
+    if not is_aside and await are_stored(store, record.before):
         # No step was taken.
         return False
     is_taken = await store.prefix_exists(record.prefix)
@@ -434,11 +447,3 @@ async def copy_into_place(store: Store, intent: Intent, record: Record) -> None:
             raise KeyConflict(f"{record.path}: copy failed: {key!r} was removed meanwhile", key=key)
     for key, value in record.after.items():
         await store.set(key, value)
-
-
-async def _are_stored(store: Store, documents: Mapping[Key, bytes]) -> bool:
-    for key, value in documents.items():
-        stored = await store.get(key)
-        if stored is None or bytes(stored) != value:
-            return False
-    return True

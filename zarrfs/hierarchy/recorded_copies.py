@@ -1,10 +1,12 @@
-"""Edits of nodes that a consolidated copy lists: the next mount updates the copy after a kill between the edit and its update."""
+"""Edits of nodes that a consolidated copy lists: after a failure between the edit and the update of the copy, this mount updates it
+later (`zarrfs.hierarchy.unfinished`); after a kill the next mount does."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import trio
 
@@ -17,6 +19,8 @@ from zarrfs.keys import NodePath
 
 log = logging.getLogger(__name__)
 
+Renewed = Literal["now", "later", "next mount"]
+
 
 @asynccontextmanager
 async def copies_recorded(
@@ -24,41 +28,46 @@ async def copies_recorded(
 ) -> AsyncIterator[None]:
     """Record the nodes that the body edits, if there are copies that it has to update: at ``path``, or renamed from there.
 
-    Without a place for the record the edit is possible all the same.
+    Without a place for the record the edit is possible all the same: a kill then leaves the copies as they are.
     """
     paths = (path,) if new_path is None else (path, new_path)
     if not any([await copies.is_any_above(layout, each) for each in paths]):
         yield
         return
-    intent = intents.new()
+    is_left = False
+    intent, record = intents.new(), Record.of_copies(paths[-1], path.prefix if new_path is not None else None)
     try:
         try:
-            await intent.begin(Record.of_copies(paths[-1], path.prefix if new_path is not None else None))
+            await intent.begin(record)
         except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
             log.info("%s: consolidated copies not recorded: %s", path, error)
         yield
     except BaseException as error:
-        if intent.is_held and not await _are_renewed(copies, paths, error):
-            await intent.let_go()
+        match await _renewed(copies, paths, error):
+            case "later":
+                is_left = True
+                await intent.end_later(record)
+            case "next mount" if intent.is_held:
+                await intent.let_go()
         raise
     finally:
-        if intent.is_held:
+        if intent.is_held and not is_left:
             await intent.end()
 
 
-async def _are_renewed(copies: ConsolidatedCopies, paths: tuple[NodePath, ...], error: BaseException) -> bool:
-    """Return True if the copies are as if the edit had not failed in between; else the next mount sees to it."""
+async def _renewed(copies: ConsolidatedCopies, paths: tuple[NodePath, ...], error: BaseException) -> Renewed:
+    """Make the copies as if the edit had not failed in between; return when that is done."""
     if isinstance(error, StoreTimeout) or not isinstance(error, Exception):
         # The nodes cannot be read before the outcome is known; a cancelled edit is one at the end of a mount that waits no longer.
-        return False
+        return "next mount"
     with trio.CancelScope(shield=True):
         try:
             for path in paths:
                 await copies.renew(path)
         except StoreAccessDenied:
             # The next mount cannot read the nodes either.
-            return True
+            return "now"
         except ZarrfsError as again:
-            log.warning("%s: consolidated copies not updated, left for the next mount: %s", paths[-1], again)
-            return False
-    return True
+            log.warning("%s: consolidated copies not updated, left for later: %s", paths[-1], again)
+            return "later"
+    return "now"

@@ -165,3 +165,12 @@ async def with_stored_scalar(store: Store, layout: Layout, node: Node) -> Node:
                 encoding = replace(node.metadata.chunk_key_encoding, scalar=name)
                 return replace(node, metadata=replace(node.metadata, chunk_key_encoding=encoding))
     return node
+
+
+async def are_stored(store: Store, documents: Mapping[Key, bytes]) -> bool:
+    """Return True if the store has exactly these documents at their keys."""
+    for key, value in documents.items():
+        stored = await store.get(key)
+        if stored is None or bytes(stored) != value:
+            return False
+    return True

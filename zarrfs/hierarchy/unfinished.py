@@ -3,16 +3,19 @@
 The outcome of a step that missed its deadline is unknown until the store has ended that step. Until it is determined, the store may hold
 neither the old nor the new state; and whoever changes the node meanwhile must not find an old state put over that later. So the operation
 is completed or undone as soon as possible, and before any other edit.
+
+Of an edit whose nodes are stored, only the consolidated copies may be left (`Record.is_of_copies`), on a full store without a record.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
-from zarrfs.errors import KeyConflict, StoreTimeout, ZarrfsError
+from zarrfs.errors import KeyConflict, StoreAccessDenied, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intent, Intents
@@ -53,6 +56,12 @@ class UnfinishedOperations:
     def _add(self, intent: Intent) -> None:
         if intent in self._intents:
             return
+        if (record := intent.noted) is not None and record.is_of_copies and not intent.is_done:
+            # A program may repeat an edit any number of times: one of them is enough.
+            for same in [each for each in self._intents if each.noted == record]:
+                self._intents.pop(same).set()
+                same.is_done = True
+                self._start_soon(same.end)
         known = self._intents[intent] = trio.Event()
         if intent.is_unknown and intent.is_reported and (record := intent.noted) is not None:
             # Nothing is read or changed there before.
@@ -66,7 +75,7 @@ class UnfinishedOperations:
                 await intent.until_ended()
             else:
                 await trio.sleep(delay)
-            while not await self._attempt(intent):
+            while intent in self._intents and not await self._attempt(intent):
                 await trio.sleep(delay)
                 delay = min(2 * delay, most)
         finally:
@@ -109,6 +118,7 @@ class UnfinishedOperations:
                         raise StoreTimeout(f"{path}: outcome of an earlier operation is unknown: store timed out", key=path)
 
     async def _end(self, intent: Intent) -> None:
+        is_over = False
         try:
             record = intent.noted
             if intent.is_unknown:
@@ -117,12 +127,19 @@ class UnfinishedOperations:
                 await intent.resolve()
                 intent.is_done = True
                 if not await self._is_renewed(intent, record):
-                    await intent.let_go()
+                    # In its place is the record of the copies now.
+                    return
+            elif record is not None and record.is_of_copies:
+                self._hierarchy.forget_all()
+                with suppress(StoreAccessDenied):  # The next mount cannot read the nodes either.
+                    await renew_copies(self._copies, record)
+                intent.is_done = True
             if intent.is_held:
                 await intent.end()
+            is_over = not intent.is_held
         except ZarrfsError as error:
             log.warning("%s: not ended yet: %s", intent.prefix, error)
-        if not intent.is_held and (known := self._intents.pop(intent, None)) is not None:
+        if is_over and (known := self._intents.pop(intent, None)) is not None:
             known.set()
 
     async def _resolved(self, intent: Intent, record: Record) -> bool:
