@@ -176,6 +176,21 @@ def test_what_waits_for_a_shard_that_cannot_be_read_is_saved_at_the_end(store: P
     assert (store / "a/c/0").read_bytes() == shard
 
 
+def test_it_is_saved_under_the_name_that_the_array_has_by_then(store: Path, tmp_path: Path) -> None:
+    """It was saved under the name before the rename, which another array may have."""
+    with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache"), ends_with=None) as mount:
+        write_a_chunk(mount, 98)
+        os.rename(mount.path / "npy/a.npy", mount.path / "npy/b.npy")
+        with (mount.path / "chunks/b/1").open("r+b") as file:
+            file.write(np.full(LENGTH, 99, "<i4").tobytes())
+        (store / "b/c/0").write_bytes(b"not a shard")
+        ended = mount.umount()
+    assert ended.returncode == 7 and "b/c/0" in ended.stderr, ended.stderr
+    (folder,) = rescued(tmp_path / "cache")
+    assert os.listdir(folder / "store") == ["b"]
+    assert elements(folder / "store/b") == SAVED
+
+
 def test_where_it_is_saved_is_told_when_it_happens(store: Path, tmp_path: Path) -> None:
     with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache"), ends_with=7) as mount:
         with opened(mount.path / "chunks", os.O_RDONLY | os.O_DIRECTORY) as root:

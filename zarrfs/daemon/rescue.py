@@ -60,7 +60,8 @@ class Rescue:
         saved = {coords: data for coords, data in chunks.items() if data is not None}
         if saved:
             async with _RescueStore(folder.path) as rescue:
-                await rescue.store(shard.array, saved)
+                # It may have been renamed since they were queued.
+                await rescue.store(replace(shard.array, path=shard.node.path), saved)
         erased = [coords for coords, data in chunks.items() if data is None]
         more = {"path": shard.node.path, "chunks": sorted(saved), "erased_chunks": sorted(erased)}
         await threads.io(self._add_line, folder, shard.key, why, more)
