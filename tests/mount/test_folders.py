@@ -67,6 +67,20 @@ def test_a_name_that_comes_or_goes_changes_the_time(mount: Mounted, folder: str)
         assert path.stat().st_mtime > LONG_AGO
 
 
+@pytest.mark.parametrize("flags", [os.O_TRUNC, os.O_APPEND])
+def test_the_time_that_a_new_value_gives_its_folder_is_known_at_close(mount: Mounted, flags: int) -> None:
+    """The store replaces the value by a rename. A time that appears later is a change for tar, which then exits with 1."""
+    folder, behind = mount.path / "raw/g/a/c", mount.store / "g/a/c"
+    for _ in range(3):
+        folder.stat()
+        handle = os.open(folder / "note", os.O_WRONLY | os.O_CREAT | flags)
+        os.write(handle, b"later")
+        os.close(handle)
+        seen = folder.stat()
+        assert (seen.st_mtime_ns, seen.st_ctime_ns) == (behind.stat().st_mtime_ns,) * 2
+    (folder / "note").unlink()
+
+
 @pytest.mark.parametrize("folder", ["", *FOLDERS])
 def test_a_listing_has_the_folder_itself_and_the_one_above(mount: Mounted, folder: str) -> None:
     path = mount.path / folder

@@ -129,6 +129,9 @@ class KernelCache:
                 # After a write the kernel requests the attributes again by itself.
                 if not (entry.known and inode.expired):
                     self._notifier.inode(inode.ino, attributes_only=entry.known)
+                if not external and inode.parent is not None:
+                    # A store that replaces a value by a rename changes the time of its folder.
+                    self._notifier.inode(inode.parent.ino, attributes_only=True)
 
     def _forgetting(self, path: str, superseded: Container[str]) -> Iterator[None]:
         top = self._inodes.find(path)
