@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +29,8 @@ TEMPORARY = (
     "a.tmp",
     "tmpx1y2z3",
     "sedAb12Cd",
+    "XXAb12Cd",
+    "zarr.json.gawk.Ab12Cd",
     "#a#",
     "0123456789abcdef" * 2,
     "a.__lock",
@@ -227,6 +230,19 @@ def test_vim_saves_a_document(store: Path, document: str, options: str) -> None:
         for left in (mount.path / document).parent.glob(".*~"):
             left.unlink()
     assert json.loads((store / "a/zarr.json").read_text())["attributes"] == {"unit": "new"}
+
+
+@pytest.mark.parametrize("program", [("perl", "-pi", "-e", "s/old/new/"), ("gawk", "-i", "inplace", '{sub("old", "new"); print}')])
+def test_programs_that_edit_in_place_work_in_every_hierarchy(store: Path, program: tuple[str, ...]) -> None:
+    """perl(1) exits with 0 where it cannot create its temporary file."""
+    if shutil.which(program[0]) is None:
+        pytest.skip(f"needs {program[0]}")
+    with mounted(store) as mount:
+        for path in (mount.path / "chunks/a/.zattrs", mount.path / "zarr3/a/zarr.json"):
+            (mount.path / "chunks/a/.zattrs").write_text('{"unit": "old"}')
+            run(*program, path)
+            assert json.loads((store / "a/zarr.json").read_text())["attributes"] == {"unit": "new"}
+            assert not [name for name in os.listdir(path.parent) if name.startswith("XX") or "gawk" in name]
 
 
 def test_sed_and_cp_with_backups_and_tar_work_in_every_view(store: Path, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ Programs write a value under another name and rename it. Each of these patterns 
     *.part, *.tmp       downloads, atomic writers
     tmp*                Python's ``tempfile``
     sed??????           ``sed -i``
+    XX??????            ``perl -i``
+    *.gawk.??????       ``gawk -i inplace``
     #*#                 emacs, auto-save
     *.__lock            tensorstore
     32 hex digits       ``uuid4().hex``
@@ -23,7 +25,9 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-_OF_PROGRAMS = re.compile(r"\..*|.*~|.*\.(?:partial|part|tmp|__lock)|tmp.*|sed.{6}|#.*#|[0-9a-f]{32}|[0-9]+", re.DOTALL)
+_OF_PROGRAMS = re.compile(
+    r"\..*|.*~|.*\.(?:partial|part|tmp|__lock)|tmp.*|(?:sed|XX|.*\.gawk\.).{6}|#.*#|[0-9a-f]{32}|[0-9]+", re.DOTALL
+)
 
 
 class TemporaryNames:
