@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -130,6 +131,29 @@ def test_open_files_go_with_their_node(mount: Mounted) -> None:
         np.testing.assert_array_equal(np.load(mount.path / "npy/moved/a.npy")[-1, -1], -1)
     assert json.loads((mount.path / "chunks/moved/a/.zattrs").read_text()) == {"name": "after"}
     assert not (mount.path / "npy/g").exists()
+
+
+@pytest.mark.parametrize("view", ["npy", "chunks", "zarr3"])
+@pytest.mark.parametrize("renamed", ["g", "g/a"])
+@pytest.mark.parametrize("written", ["before", "after"])
+def test_a_chunk_that_is_open_in_raw_goes_with_its_array(mount: Mounted, written: str, renamed: str, view: str) -> None:
+    """In the layouts of 2019 and 2022 it was stale: no folder of the node's name holds it."""
+    chunk = next(path for path in mount.store.rglob("*") if path.is_file() and re.search(r"/g/a/.*0[./]0(\.blosc)?$", str(path)))
+    data = chunk.read_bytes()
+    changed = data[:-1] + bytes([data[-1] ^ 1])
+    fd = os.open(mount.path / "raw" / chunk.relative_to(mount.store), os.O_RDWR)
+    if written == "before":
+        os.pwrite(fd, changed[-1:], len(data) - 1)
+    suffix = ".npy" if view == "npy" and renamed == "g/a" else ""
+    new = f"{renamed[:-1]}n"
+    os.rename(mount.path / f"{view}/{renamed}{suffix}", mount.path / f"{view}/{new}{suffix}")
+    if written == "after":
+        os.pwrite(fd, changed[-1:], len(data) - 1)
+    os.fsync(fd)
+    assert os.pread(fd, len(data), 0) == changed
+    os.close(fd)
+    assert Path(str(chunk).replace(f"/{renamed}/", f"/{new}/")).read_bytes() == changed
+    assert not chunk.exists()
 
 
 @pytest.mark.logs("in case only")

@@ -356,8 +356,8 @@ class MountTree:
             self._tasks.start_apart(self.losses.save_detached)
         self._notify(self._moves.lost(path.prefix))
 
-    def _on_moved(self, old: Prefix, new: Prefix) -> None:
-        self.on_moved(self._moves.follow(old, new))
+    def _on_moved(self, old: Prefix, new: Prefix, parts: Sequence[tuple[Prefix, Prefix]] | None = None) -> None:
+        self.on_moved(self._moves.follow(old, new, parts))
 
     def _erased_below(self, change: Change) -> None:
         prefix = Prefix(change.target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from zarrfs.keys import Prefix
 from zarrfs.vfs.changed_entry import ChangedEntry, MovedEntry
@@ -21,19 +21,26 @@ class Moves:
         self._staging = staging
         self._path_of = path_of
 
-    def follow(self, old: Prefix, new: Prefix) -> list[MovedEntry]:
-        """Apply a rename of the prefix ``old`` to ``new`` in every view; return the entries that it renames."""
+    def follow(self, old: Prefix, new: Prefix, parts: Sequence[tuple[Prefix, Prefix]] | None = None) -> list[MovedEntry]:
+        """Apply a rename of the prefix ``old`` to ``new`` in every view; return the entries that it renames.
+
+        ``parts``: the renamed prefixes of a node whose documents and chunks are apart, and which is named ``old``.
+        """
         self._staging.follow()
-        moved = []
+        moved: list[MovedEntry] = []
         for name, view in self._views.items():
-            view.follow(old, new)
-            there = {is_folder: names for names, is_folder in view.names_of(new)}
-            for names, is_folder in view.names_of(old):
-                was = self._ident(name, names)
-                if is_folder in there and self._is_free(was, is_folder):
-                    now = self._path_of(self._ident(name, there[is_folder]))
-                    moved.append(MovedEntry(old=self._path_of(was), new=now, is_folder=is_folder))
+            for pair in [(old, new)] if parts is None or not view.shows_keys else parts:
+                moved += self._follow(name, view, *pair)
         return moved
+
+    def _follow(self, name: str, view: View, old: Prefix, new: Prefix) -> Iterator[MovedEntry]:
+        view.follow(old, new)
+        there = {is_folder: names for names, is_folder in view.names_of(new)}
+        for names, is_folder in view.names_of(old):
+            was = self._ident(name, names)
+            if is_folder in there and self._is_free(was, is_folder):
+                now = self._path_of(self._ident(name, there[is_folder]))
+                yield MovedEntry(old=self._path_of(was), new=now, is_folder=is_folder)
 
     def lost(self, prefix: Prefix) -> list[ChangedEntry]:
         """End the node whose folder ``prefix`` was; return the entries whose names become free, or another file's."""

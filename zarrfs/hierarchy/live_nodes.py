@@ -7,7 +7,7 @@ moves, erases or replaces documents, or the folders they lie in, runs within `Li
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 
@@ -56,8 +56,8 @@ class LiveNodes:
         """Groups being turned into arrays, whose folders stay the same."""
         self.on_removed: Callable[[NodePath, str], None] = lambda path, why: None
         """Called with the path of a removed node and the reason: a later node at that path, or in its folder, is another one."""
-        self.on_moved: Callable[[Prefix, Prefix], None] = lambda old, new: None
-        """Called with the old and new prefixes of a moved node's paths, where no rename of the store reports the move."""
+        self.on_moved: Callable[[Prefix, Prefix, list[tuple[Prefix, Prefix]] | None], None] = lambda old, new, parts: None
+        """Called with old and new prefixes of a moved node's paths, and of its parts, where no rename of the store reports the move."""
         self.changes = 0
         """Counts operations that moved or ended any array."""
 
@@ -132,11 +132,10 @@ class LiveNodes:
             if (open_array := node.open_array) is not None:
                 open_array.array.node = replace(open_array.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
 
-    def renamed(self, path: NodePath, new_path: NodePath, pairs: Iterable[tuple[Key | Prefix, Key | Prefix]]) -> None:
-        """Record a move, by this mount, of the node at ``path`` and all below it, whose parts are apart: ``pairs`` of places."""
+    def renamed(self, path: NodePath, new_path: NodePath, moved: Sequence[tuple[Key | Prefix, Key | Prefix]]) -> None:
+        """Record a move, by this mount, of the node at ``path`` and all below it, whose parts are apart: ``moved`` from, to."""
         self.changes += 1
         self.bound_paths.moved(path, new_path)
-        moved = list(pairs)
         with_it = [
             node
             for node in dict.fromkeys((*self.at_and_below(path), *self._making))
@@ -158,7 +157,8 @@ class LiveNodes:
             self._put(node)
             if (open_array := node.open_array) is not None:
                 open_array.array.node = replace(open_array.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
-        self.on_moved(path.prefix, new_path.prefix)
+        parts = [(old, new) for old, new in dict(moved).items() if isinstance(old, Prefix) and isinstance(new, Prefix) and new]
+        self.on_moved(path.prefix, new_path.prefix, parts or None)
 
     def erased(self, target: Key | Prefix) -> None:
         """Record that this mount erased all below a prefix, or the document of an array to be erased.

@@ -165,7 +165,9 @@ class Affected:
 
 
 class View(abc.ABC):
-    """A view of a mount."""
+    """A view of a mount. ``shows_keys``: its folders are prefixes of the store, else nodes."""
+
+    shows_keys = False
 
     @abc.abstractmethod
     def root(self) -> Directory:

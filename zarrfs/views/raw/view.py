@@ -19,6 +19,8 @@ from zarrfs.views.raw.value import VIEW, RawValue, ident, is_changing, names_of
 class RawView(View):
     """See the module's text."""
 
+    shows_keys = True
+
     def __init__(self, context: ViewContext) -> None:
         self._context = context
         self._folders = BoundFolders(context.store, partial(is_changing, context))
