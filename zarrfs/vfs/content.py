@@ -160,7 +160,7 @@ class WholeContent(Content):
                 await now.aclose()
             # Read after the load: the present value was already there at that time.
             generation = now.attributes.generation if now is not None else ""
-            if seen.attributes.generation not in (None, generation) and stage.size > new_nbytes:
+            if seen.attributes.generation not in (None, generation) and max(stage.size, seen.attributes.size) > new_nbytes:
                 raise StaleEntry(f"{self.ident} was replaced since it was opened: open it again", key=self.ident)
         except BaseException:
             await stage.aclose()

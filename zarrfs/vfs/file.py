@@ -209,8 +209,8 @@ class StagedHandle(Handle):
         if not self._flags.write:
             await super().truncate(size)
         self._require_current()
+        await self._staged.truncate(size, self._snapshot, self._epoch)
         await self._drop_snapshot()
-        await self._staged.truncate(size)
         if size == 0:
             self._emptied = self._staged.emptied
 

@@ -163,8 +163,8 @@ class Staged:
             self._touch(State.DIRTY)
         return len(data)
 
-    async def truncate(self, size: int) -> None:
-        """Truncate or extend to ``size`` bytes."""
+    async def truncate(self, size: int, seen: Snapshot | None = None, epoch: int = 0) -> None:
+        """Truncate or extend to ``size`` bytes; ``seen`` and ``epoch`` as for `write`."""
         self.content.check_write(size, 0)
         async with self.lock:
             if self.given is not None:
@@ -174,7 +174,7 @@ class Staged:
                 await self._empty()
                 return
             async with self._clean_if_refused():
-                stage = await self._staged()
+                stage = await self._staged(seen=seen if self.own_epoch <= epoch else None)
                 await stage.truncate(size)
                 self._touch(State.DIRTY)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 import trio
 
@@ -26,6 +27,8 @@ from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.views.base import ViewContext, path_of
 
 VIEW = "raw"
+
+T = TypeVar("T")
 
 # Values up to this size are read whole, once, at the first read; larger ones in the requested ranges.
 WHOLE_NBYTES = 8 * 1024 * 1024
@@ -54,9 +57,7 @@ class RawValue(WholeContent):
 
     async def snapshot(self) -> RawSnapshot | None:
         await self._context.flush_queued(self.key)
-        stat = await self._store.stat(self.key)
-        while stat is None and await self.until_placed():
-            stat = await self._store.stat(self.key)
+        stat = await self._found(self._store.stat)
         if stat is None:
             return None
         self._size = stat.size
@@ -122,13 +123,21 @@ class RawValue(WholeContent):
         return await self.stage_of(room, seen, new_nbytes)
 
     async def load(self) -> Buffer | None:
-        return await self._store.get(self.key)
+        return await self._found(self._store.get)
+
+    async def _found(self, request: Callable[[Key], Awaitable[T | None]]) -> T | None:
+        """Return what ``request`` finds, at the new key if this mount renames the folder: for a moment the value is at neither."""
+        while True:
+            key = self.key
+            found = await request(key)
+            if found is not None or not (await self.until_placed() or self.key != key):
+                return found
 
     async def load_in_pieces(self) -> tuple[int, AsyncIterator[tuple[int, Buffer]]] | None:
         # A small value needs one request.
         if self._size is not None and self._size <= WHOLE_NBYTES:
             return None
-        stat = await self._store.stat(self.key)
+        stat = await self._found(self._store.stat)
         if stat is None or stat.size <= WHOLE_NBYTES:
             return None
         return stat.size, self._pieces(stat)
@@ -137,19 +146,24 @@ class RawValue(WholeContent):
         """Yield the value without its blocks of zeros, so that holes stay holes."""
         start = 0
         while start < stat.size:
-            asked = [(self.key, ByteRange(start, _PIECE_NBYTES))]
+            key = self.key
             try:
-                data = (await self._store.get_partial_values(asked, if_generation=stat.generation))[0]
+                data = (
+                    await self._store.get_partial_values([(key, ByteRange(start, _PIECE_NBYTES))], if_generation=stat.generation)
+                )[0]
                 assert data is not None
-                start, offset = start + len(data), start
+                stop = start + len(data)
                 if data == _ZEROS[: len(data)]:
-                    start, data = max(start, await self._store.data_from(self.key, start)), b""
+                    stop, data = max(stop, await self._store.data_from(key, stop)), b""
                     # The hole may belong to another value.
-                    await self._store.check_generation(self.key, stat.generation)
+                    await self._store.check_generation(key, stat.generation)
             except GenerationMismatch as error:
-                raise StaleEntry(f"{self.key!r} was replaced while it was being read", key=self.key) from error
+                if await self.until_placed() or self.key != key:
+                    continue
+                raise StaleEntry(f"{key!r} was replaced while it was being read", key=key) from error
             if data:
-                yield offset, data
+                yield start, data
+            start = stop
             # Cached data, and every hole, is returned without a wait.
             await trio.lowlevel.checkpoint()
 
