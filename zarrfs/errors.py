@@ -85,6 +85,10 @@ class StoreQuotaExceeded(StoreFull):
     """The user's quota for the store is exhausted."""
 
 
+class OutOfMemory(StoreError, TooLarge):
+    """The daemon cannot allocate memory, or address space to map a file."""
+
+
 class StoreTimeout(StoreError):
     """The backend did not answer before the deadline of the operation."""
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.large_buffers import large_from
-from zarrfs.errors import TooLarge
+from zarrfs.errors import OutOfMemory, TooLarge
+from zarrfs.fuse.errno import errno_of
 from zarrfs.memory import spill
 
 
@@ -67,3 +72,24 @@ def test_where_a_file_has_data(tmp_path: Path) -> None:
     assert [content[start:stop].tobytes().strip(b"\0") for start, stop in extents] == [b"here"]
     assert sum(stop - start for start, stop in extents) < 1 << 20
     assert spill.data_extents(content[1:]) is None
+
+
+def _without_address_space(answers: Any) -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used, used))
+    try:
+        spill.mapped(64 << 20)
+    except OutOfMemory as error:
+        answers.put(errno_of(error))
+    else:
+        answers.put(None)
+
+
+def test_a_file_for_which_there_is_no_address_space_is_no_full_disk() -> None:
+    """It was EFBIG, which means that no file can be as large."""
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    process = context.Process(target=_without_address_space, args=(answers,))
+    process.start()
+    assert answers.get() == errno.ENOMEM
+    process.join()

@@ -15,9 +15,8 @@ import numpy as np
 
 from zarrfs import threads
 from zarrfs.buffers import NDArray
-from zarrfs.errors import StoreFull
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.memory.spill import array, reserve
+from zarrfs.memory.spill import array, refusal_of, reserve
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.spans import Spans
 
@@ -270,7 +269,7 @@ class DirtyChunks:
         return self._added(coords, DirtyRun(units, run_layout, np.empty((len(coords), *run_layout.shape), run_layout.dtype), None))
 
     async def add_in_file(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], run_layout: RunLayout) -> DirtyRun:
-        """Add dirty chunks in a file. Raises `StoreFull` if there is no room for them."""
+        """Add dirty chunks in a file. Raises `StoreFull` and `OutOfMemory` if there is no room for them."""
         nbytes = len(coords) * run_layout.chunk_nbytes
         mapping, offset = file_range = await self._allocate(nbytes)
         self.used(nbytes)
@@ -329,7 +328,7 @@ class DirtyChunks:
             try:
                 mapping = await threads.io(reserve, self._directory, whole)
             except OSError as error:
-                raise StoreFull(f"dirty chunks: reserving {whole} bytes of staging failed: {error}") from error
+                raise refusal_of(error)(f"dirty chunks: reserving {whole} bytes of staging failed: {error}") from error
             self._files.append(mapping)
             self._unused = (mapping, 0)
         mapping, offset = self._unused

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from zarrfs.arrays.chunk_store import Written
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.buffers import Buffer
-from zarrfs.errors import StoreFull
 from zarrfs.memory.budget import MemoryBudget
+from zarrfs.memory.spill import refusal_of
 from zarrfs.model.chunk_grid import Coords
 
 # Incomplete shards are published once their files exceed this multiple of the memory budget.
@@ -26,7 +26,7 @@ class ShardRoom:
         self._publish = publish
 
     async def kept(self, shard: QueuedShard, data: Buffer) -> Buffer:
-        """Return a permanent copy of ``data``, in memory or in a mapped file of the shard. Raises `StoreFull`."""
+        """Return a permanent copy of ``data``, in memory or in a mapped file of the shard. Raises `StoreFull` and `OutOfMemory`."""
         nbytes = len(data)
         if self._budget.take(nbytes):
             shard.memory_nbytes += nbytes
@@ -37,7 +37,7 @@ class ShardRoom:
             return await shard.files.keep(data)
         except OSError as error:
             await self._free(shard)
-            raise StoreFull(f"{shard.key!r}: no room to queue a chunk: {error}", key=shard.key) from error
+            raise refusal_of(error)(f"{shard.key!r}: no room to queue a chunk: {error}", key=shard.key) from error
 
     def release(self, shard: QueuedShard, done: Mapping[Coords, Written]) -> None:
         """Release the memory of a shard, if none but the chunks ``done`` are queued."""

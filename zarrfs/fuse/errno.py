@@ -37,6 +37,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.StoreReadOnly: errno.EROFS,
     errors.StoreFull: errno.ENOSPC,
     errors.StoreQuotaExceeded: errno.EDQUOT,
+    errors.OutOfMemory: errno.ENOMEM,
     errors.StoreTimeout: errno.ETIMEDOUT,
     errors.StoreUnsupported: errno.EOPNOTSUPP,
     errors.ValueUnsupported: errno.EIO,

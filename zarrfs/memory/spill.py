@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.errors import TooLarge
+from zarrfs.errors import OutOfMemory, StoreError, StoreFull, TooLarge
 from zarrfs.memory import copying, disposal
 from zarrfs.memory.disposal import DisposedMapping
 
@@ -176,7 +176,14 @@ def mapped(nbytes: int, directory: str | None = None) -> mmap.mmap:
     try:
         return reserve(directory if directory is not None else _directory, nbytes)
     except OSError as error:
+        if refusal_of(error) is OutOfMemory:
+            raise OutOfMemory(f"a file of {nbytes} bytes in the cache folder cannot be mapped: {error}") from error
         raise TooLarge(f"{nbytes} bytes exceed the memory, and the room in the cache folder: {error}") from error
+
+
+def refusal_of(error: OSError) -> type[StoreError]:
+    """Return the error for a file in the cache folder that could not be made: the disk is full, or the address space."""
+    return OutOfMemory if error.errno == errno.ENOMEM else StoreFull
 
 
 def reserve(directory: str | None, nbytes: int) -> mmap.mmap:

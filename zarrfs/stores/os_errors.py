@@ -8,6 +8,7 @@ from types import TracebackType
 from zarrfs.errors import (
     KeyConflict,
     KeyTooLong,
+    OutOfMemory,
     PrefixNotEmpty,
     StoreAccessDenied,
     StoreError,
@@ -34,6 +35,7 @@ _KINDS: dict[int, type[StoreError]] = {
     errno.EEXIST: PrefixNotEmpty,
     errno.ENAMETOOLONG: KeyTooLong,
     errno.EXDEV: StoreUnsupported,
+    errno.ENOMEM: OutOfMemory,
 }
 
 
@@ -55,7 +57,7 @@ class translated:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if isinstance(error, MemoryError):
-            raise StoreError(f"{self._doing} {self._key!r}: it does not fit into memory", key=self._key) from error
+            raise OutOfMemory(f"{self._doing} {self._key!r}: it does not fit into memory", key=self._key) from error
         if isinstance(error, OSError):
             meaning = StoreNotFound if error.errno == errno.ENOENT else _KINDS.get(error.errno or 0, StoreError)
             raise meaning(f"{self._doing} {self._key!r}: {error.strerror or error}", key=self._key) from error

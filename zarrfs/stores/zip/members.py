@@ -20,7 +20,7 @@ from typing import Protocol
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
-from zarrfs.errors import StoreAccessDenied, StoreError, TooLarge, ValueUnsupported
+from zarrfs.errors import OutOfMemory, StoreAccessDenied, StoreError, TooLarge, ValueUnsupported
 from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive_file import ArchiveFile
@@ -123,7 +123,7 @@ class MemberReader:
             except (zlib.error, lzma.LZMAError, OSError, ValueError, EOFError) as error:
                 raise StoreError(f"reading {key!r}: decompressing it: {error}", key=key) from error
             except MemoryError as error:
-                raise StoreError(f"reading {key!r}: it does not fit into memory", key=key) from error
+                raise OutOfMemory(f"reading {key!r}: it does not fit into memory", key=key) from error
             except Exception:
                 raise
             except BaseException:
