@@ -120,12 +120,6 @@ class ArraysOnlyLayout(Layout):
         written[key] = dump(self.format_array(node.metadata), indent=_INDENT, sort_keys=True)
         return written
 
-    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
-        return ()
-
-    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
-        return ()
-
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         node = self.parse(path, documents)
         if not isinstance(node, ArrayNode):
@@ -152,12 +146,6 @@ class ArraysOnlyLayout(Layout):
                 self.parse_array(parse_object(key, changed))
             amended[key] = changed
         return amended
-
-    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
-        return {}
-
-    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
-        return {}
 
     def check_name(self, name: str) -> None:
         reason = self._against(name)

@@ -263,13 +263,13 @@ class Layout(abc.ABC):
         """Return the initial documents of a hierarchy besides those of its nodes. They are set before the first node."""
         return {}
 
-    @abc.abstractmethod
     def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
         """Return the ancestors of ``path``, root first, that must be explicit groups before a node may be created there."""
+        return ()
 
-    @abc.abstractmethod
     def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Return the keys of all consolidated copies that a change of the node at ``path`` must update."""
+        return ()
 
     def copy_key(self, path: NodePath) -> Key | None:
         """Return the key of the consolidated copy of the group at ``path``.
@@ -292,13 +292,17 @@ class Layout(abc.ABC):
         ``documents``: those found under `document_keys` and `consolidated_keys`. Raises `MetadataError`.
         """
 
-    @abc.abstractmethod
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
         """Return the existing consolidated copies, updated from the nodes' own documents at ``paths``.
 
         New nodes get members, and documents that a node no longer has lose theirs. ``documents``: those found under `document_keys` and
         `consolidated_keys` of each path. An unreadable copy stays as it is.
         """
+        return {}
+
+    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
+        """Return the consolidated copies (those found under `consolidated_keys`) that have nodes at or below ``path``, without these."""
+        return {}
 
     def unsharded(self, key: Key, document: bytes) -> bytes:
         """Return ``document``, the value of ``key``, rewritten for unsharded chunks: that of an array, and copies of such in it.
@@ -313,10 +317,6 @@ class Layout(abc.ABC):
         Raises `NotRepresentable` if there is no such document: it has other chunks or codecs than ``stored``.
         """
         return document
-
-    @abc.abstractmethod
-    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
-        """Return the consolidated copies (those found under `consolidated_keys`) that have nodes at or below ``path``, without these."""
 
     @abc.abstractmethod
     def check_name(self, name: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from zarrfs.dialects.base import Documents, Edit, Layout
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.keys import Key, NodePath
@@ -18,15 +16,3 @@ class ReadOnlyLayout(Layout):
 
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         raise MetadataError(f"documents of {self.dialect.name} are read-only", key=path)
-
-    def required_groups(self, path: NodePath) -> tuple[NodePath, ...]:
-        return ()
-
-    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
-        return ()
-
-    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
-        return {}
-
-    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
-        return {}

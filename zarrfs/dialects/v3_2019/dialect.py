@@ -201,9 +201,6 @@ class V32019Layout(Layout):
         """
         return ()
 
-    def consolidated_keys(self, path: NodePath) -> tuple[Key, ...]:
-        return ()
-
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         node = self.parse(path, documents)
         if node is None:
@@ -224,12 +221,6 @@ class V32019Layout(Layout):
             return {}
         self.parse(path, {key: data})
         return {key: data}
-
-    def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
-        return {}
-
-    def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
-        return {}
 
     def check_name(self, name: str) -> None:
         """Check a name (section "Node names")."""
