@@ -335,7 +335,7 @@ LEDGER = NewPlugin(
             return KeyStat(len(self.values[key][0]), None, self.values[key][1]) if key in self.values else None
 
         async def set(self, key, value, *, expect=None):
-            self._demand_writable(key)
+            self._require_writable(key)
             if expect is not None:
                 raise self._unsupported("set conditionally")
             self.sets += 1
@@ -343,7 +343,7 @@ LEDGER = NewPlugin(
             return str(self.sets)
 
         async def erase(self, key):
-            self._demand_writable(key)
+            self._require_writable(key)
             self.values.pop(key, None)
 
         async def list_dir(self, prefix):

@@ -25,7 +25,7 @@ from zarrfs.command import main
 from zarrfs.options.config import MountConfig
 from zarrfs.reports import check_text, offline
 from zarrfs.reports.check import check
-from zarrfs.reports.findings import MOST, Finding, Findings, Report
+from zarrfs.reports.findings import MAX_LISTED, Finding, Findings, Report
 from zarrfs.reports.info import describe
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
@@ -265,9 +265,9 @@ def test_an_interrupt_ends_it_with_what_was_found(watched: WatchedStore) -> None
 
 def test_what_is_found_ends_somewhere() -> None:
     findings = Findings()
-    for index in range(MOST + 5):
+    for index in range(MAX_LISTED + 5):
         findings.add(Finding("/a", "x", f"a/{index}", (index,)))
-    assert (len(findings.first), findings.count) == (MOST, MOST + 5)
+    assert (len(findings.first), findings.count) == (MAX_LISTED, MAX_LISTED + 5)
     assert "and 5 more" in check_text.render(Report("x", bad=findings)).plain
 
 

@@ -189,8 +189,8 @@ class Overtaken(LmdbArchive):
 
     times = 0
 
-    def _demand_valid(self, transaction: Any) -> None:
-        super()._demand_valid(transaction)
+    def _require_valid(self, transaction: Any) -> None:
+        super()._require_valid(transaction)
         if self.times:
             self.times -= 1
             raise lmdb_module._Overtaken(f"reading the LMDB {self.path}: changed during each attempt", key=self.path)

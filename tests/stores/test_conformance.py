@@ -51,7 +51,7 @@ def test_one_new_file_is_a_new_store_under_the_whole_suite(tmp_path: Path) -> No
                     return KeyStat(len(self.values[key][0]), None, self.values[key][1]) if key in self.values else None
 
                 async def set(self, key, value, *, expect=None):
-                    self._demand_writable(key)
+                    self._require_writable(key)
                     if expect is not None:
                         raise self._unsupported("set conditionally")
                     self.sets += 1
@@ -59,11 +59,11 @@ def test_one_new_file_is_a_new_store_under_the_whole_suite(tmp_path: Path) -> No
                     return str(self.sets)
 
                 async def erase(self, key):
-                    self._demand_writable(key)
+                    self._require_writable(key)
                     self.values.pop(key, None)
 
                 async def erase_prefix(self, prefix):
-                    self._demand_writable(prefix)
+                    self._require_writable(prefix)
                     await super().erase_prefix(prefix)
 
                 async def list_dir(self, prefix):

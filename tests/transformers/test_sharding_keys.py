@@ -18,7 +18,7 @@ from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.grid_keys import GridKeys
 from zarrfs.transformers.observed import ObservedStore
-from zarrfs.transformers.sharded_grid import MOST_REPORTED, ShardedGrid
+from zarrfs.transformers.sharded_grid import MAX_REPORTED, ShardedGrid
 from zarrfs.transformers.sharding import ShardingStore
 
 FOO = Prefix("data/root/foo/")
@@ -92,11 +92,11 @@ def test_a_shard_that_changed_is_each_of_its_chunks() -> None:
 
 
 def test_a_shard_of_many_chunks_is_the_prefix_that_they_have_in_common() -> None:
-    many = MOST_REPORTED + 1
+    many = MAX_REPORTED + 1
     assert seen(ShardedGrid.of(FOO, SLASH, (9, 5000), ShardSpec((1, many))), FOO.key("c3/2"), "erase") == [(FOO + "c3/", "unknown")]
     assert seen(ShardedGrid.of(FOO, SLASH, (9, 5000), ShardSpec((2, many))), FOO.key("c3/2"), "set") == [(str(FOO), "unknown")]
     assert seen(ShardedGrid.of(FOO, DOT, (9, 5000), ShardSpec((1, many))), FOO.key("c3.2"), "set") == [(str(FOO), "unknown")]
-    assert len(seen(ShardedGrid.of(FOO, SLASH, (9, 5000), ShardSpec((1, many - 1))), FOO.key("c3/2"), "set")) == MOST_REPORTED
+    assert len(seen(ShardedGrid.of(FOO, SLASH, (9, 5000), ShardSpec((1, many - 1))), FOO.key("c3/2"), "set")) == MAX_REPORTED
 
 
 def test_a_prefix_of_shards_that_changed_is_the_prefixes_of_their_chunks_and_itself() -> None:

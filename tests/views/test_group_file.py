@@ -144,7 +144,7 @@ async def test_more_nodes_than_a_format_allows_are_refused() -> None:
 
 @trio_test
 async def test_attributes_of_any_size_are_refused_before_they_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_layouts, "MOST_NBYTES", 100_000)
+    monkeypatch.setattr(group_layouts, "MAX_KNOWN_NBYTES", 100_000)
     store = await store_of_groups()
     await fill(store, {"g/sub/.zattrs": json.dumps({"long": "x" * 200_000}).encode()})
     async with tree_over(store) as tree:
@@ -268,7 +268,7 @@ async def test_changes_by_other_programs_are_found_after_the_ttl() -> None:
 
 @trio_test
 async def test_many_arrays_stay_readable_with_few_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_file, "MOST_OPEN", 2)
+    monkeypatch.setattr(group_file, "MAX_OPEN", 2)
     async with tree_over(await store_of_groups()) as tree:
         whole = await read(tree, "bundle/array.bundle")
         handle = await opened(tree, "bundle/array.bundle")

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from zarrfs.errors import ChunkDecodeError, StoreTimeout
-from zarrfs.views.recent_errors import MOST, OF_A_KEY, RecentErrors
+from zarrfs.views.recent_errors import MAX_LINES, MAX_LINES_OF_KEY, RecentErrors
 
 
 def said(errors: RecentErrors) -> list[dict[str, Any]]:
@@ -25,21 +25,21 @@ def test_one_bad_chunk_displaces_no_other() -> None:
     for n in range(12_717):
         errors.add("read", ChunkDecodeError(f"bad {n}", key="a/1"))
     lines = said(errors)
-    assert len(lines) == 1 + OF_A_KEY
+    assert len(lines) == 1 + MAX_LINES_OF_KEY
     assert lines[0]["key"] == "a/0"
-    assert lines[-1]["message"] == "bad 12716" and lines[-1]["left_out"] == 12_717 - OF_A_KEY
+    assert lines[-1]["message"] == "bad 12716" and lines[-1]["left_out"] == 12_717 - MAX_LINES_OF_KEY
 
 
 def test_many_bad_chunks_displace_no_other_kind_of_error() -> None:
     errors = RecentErrors()
     errors.add("release", StoreTimeout("lost", key="b"))
     errors.add("read", ValueError("without a key"))
-    for n in range(5 * MOST):
+    for n in range(5 * MAX_LINES):
         errors.add("read", ChunkDecodeError("bad", key=f"a/{n}"))
     lines = said(errors)
-    assert len(lines) == MOST
+    assert len(lines) == MAX_LINES
     assert [line["message"] for line in lines[:2]] == ["lost", "without a key"]
-    assert lines[-1]["key"] == f"a/{5 * MOST - 1}"
+    assert lines[-1]["key"] == f"a/{5 * MAX_LINES - 1}"
 
 
 def test_the_key_is_exact_and_the_message_for_people() -> None:

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 _serials = itertools.count(1)
 # Decoding a chunk of a few bytes takes as long as decoding this many.
-_LEAST_NBYTES = 64
+_MIN_NBYTES = 64
 
 
 class ChunkPart(NamedTuple):
@@ -145,7 +145,7 @@ class Array:
         others, as in `read_chunks_into`.
         """
         coords = [each for part in parts for each in part.coords if each not in known]
-        nbytes = sum(len(part.coords) for part in parts) * max(_LEAST_NBYTES, self.metadata.max_chunk_nbytes)
+        nbytes = sum(len(part.coords) for part in parts) * max(_MIN_NBYTES, self.metadata.max_chunk_nbytes)
         elements = {each: value for each, value in known.items() if value is not None}
 
         async def decoded(values: Sequence[Buffer | ChunkError | None]) -> dict[Coords, ZarrfsError]:

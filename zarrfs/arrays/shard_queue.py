@@ -40,7 +40,7 @@ _AT_ONCE = 8
 # Delay after an array is found to be gone: another program replaces it in two steps.
 _GRACE_SECONDS = 1.0
 # Limit of lost shards whose error is kept for a later request.
-_MOST_UNREPORTED = 1000
+_MAX_UNREPORTED = 1000
 
 _publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
 
@@ -425,7 +425,7 @@ class ShardQueue:
         except Exception as error:  # noqa: BLE001 (no caller waits: it is reported, and retried)
             if shard.written:
                 self._failed(shard, error)
-            elif len(self._unreported) < _MOST_UNREPORTED:
+            elif len(self._unreported) < _MAX_UNREPORTED:
                 self._unreported[shard] = error
         finally:
             shard.underway = False

@@ -28,7 +28,7 @@ Memory = np.ndarray[Any, np.dtype[np.uint8]]
 # The resident pages of a file-backed slab are dropped after this many bytes were written or read; the page cache keeps them.
 _TRIM_NBYTES = 4 * 1024 * 1024
 # Overhead of a slab: the minimum that one counts for.
-_LEAST_NBYTES = 4096
+_MIN_NBYTES = 4096
 _MAX_FREE = 32
 
 
@@ -109,7 +109,7 @@ class SlabPool:
         """
         if key in self._filling:
             return None
-        buffer = self._buffer(max(nbytes, _LEAST_NBYTES))
+        buffer = self._buffer(max(nbytes, _MIN_NBYTES))
         return None if buffer is None else self._added(Slab(key, first, stop, nbytes, buffer, None))
 
     async def get_or_add(self, key: SlabKey, first: int, stop: int, nbytes: int) -> Slab:

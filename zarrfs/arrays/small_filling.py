@@ -15,10 +15,10 @@ from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.slab import Block, SlabGrid
 
 # Chunks in one batch, which one store operation gets: more while that takes little time, fewer if it takes so long that others notice.
-_FEWEST, _MOST = 128, 2048
+_MIN_CHUNKS, _MAX_CHUNKS = 128, 2048
 _SOON_S, _LATE_S = 0.05, 0.2
 # Decoded bytes of a batch.
-_MOST_NBYTES = 4 << 20
+_MAX_NBYTES = 4 << 20
 
 
 class SmallChunks:
@@ -31,8 +31,8 @@ class SmallChunks:
         self._array = array
         self._pool = pool
         self._grid = grid
-        self._most = min(_MOST, _MOST_NBYTES // array.metadata.max_chunk_nbytes)
-        self._fewest = min(_FEWEST, self._most)
+        self._max_chunks = min(_MAX_CHUNKS, _MAX_NBYTES // array.metadata.max_chunk_nbytes)
+        self._fewest = min(_MIN_CHUNKS, self._max_chunks)
         self.batch = self._fewest
 
     async def fill(self, slab: Slab, numbers: range) -> bool:
@@ -76,7 +76,7 @@ class SmallChunks:
         if seconds > _LATE_S:
             self.batch = max(self._fewest, self.batch // 2)
         elif seconds < _SOON_S and count == self.batch:
-            self.batch = min(self._most, 2 * self.batch)
+            self.batch = min(self._max_chunks, 2 * self.batch)
 
     def _elements(self, slab: Slab, block: Block) -> NDArray:
         itemsize = self._array.metadata.data_type.itemsize

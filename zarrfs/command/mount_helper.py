@@ -253,7 +253,7 @@ def _in_namespace(call: Call, namespace: str) -> int:
     except OSError as error:
         raise UsageError(f"-N {namespace}: {error.strerror}") from error
     try:
-        _demand_ours(descriptor, namespace)
+        _require_ours(descriptor, namespace)
         # A process in another namespace starts in the root folder.
         *specs, folder = call.operands
         operands = [*map(_from_anywhere, specs), os.path.abspath(folder)]
@@ -269,7 +269,7 @@ def _in_namespace(call: Call, namespace: str) -> int:
     return code if code in (0, INCORRECT_INVOCATION, SYSTEM_ERROR, INTERNAL_BUG, INTERRUPTED, FAILURE) else FAILURE
 
 
-def _demand_ours(descriptor: int, namespace: str) -> None:
+def _require_ours(descriptor: int, namespace: str) -> None:
     """Raise `ZarrfsError` if the owner of a mount namespace is another user namespace: its users mount there, also over this Python.
 
     Entering that namespace keeps the rights of root outside, with which their program would run.

@@ -8,7 +8,7 @@ import resource
 log = logging.getLogger(__name__)
 
 # That of the systemd unit. The hard limit may be a thousand million, and programs that close all descriptors then take minutes.
-_MOST = 65536
+_MAX_OPEN = 65536
 
 
 def raise_limit() -> None:
@@ -18,7 +18,7 @@ def raise_limit() -> None:
     exists for programs that use select(2).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    wanted = _MAX_OPEN if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     try:

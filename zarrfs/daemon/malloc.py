@@ -21,7 +21,7 @@ _M_ARENA_MAX = -8
 
 _LARGEST_BLOCK = 32 << 20
 """Maximum that glibc accepts for M_MMAP_THRESHOLD: blocks up to this size are recycled."""
-_MOST_KEPT = 32 << 20
+_MAX_FREE_NBYTES = 32 << 20
 _MUCH_FREED = 64 << 20
 """Free memory in bytes from which it is returned to the system, whatever arena it is in."""
 # Threads that share an arena rarely allocate at the same time; memory kept by arenas is not accounted for.
@@ -36,7 +36,7 @@ def keep_freed_memory() -> None:
         log.debug("this C library has no mallopt")
         return
     mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK)
-    mallopt(_M_TRIM_THRESHOLD, _MOST_KEPT)
+    mallopt(_M_TRIM_THRESHOLD, _MAX_FREE_NBYTES)
     mallopt(_M_ARENA_MAX, _ARENAS)
 
 

@@ -10,7 +10,7 @@ from zarrfs.model.unparsed import Unparsed
 
 T = TypeVar("T")
 
-_MOST = 128
+_MAX_PARSED = 128
 # The text of longer ones, of thousands of fields or chunks, costs a moment in which no other thread runs.
 _LONGEST_NBYTES = 16 * 1024
 
@@ -39,7 +39,7 @@ class ParseOnce(Generic[T]):
 
     def __init__(self, parse: Callable[[Mapping[str, Any], Mapping[str, str]], T]) -> None:
         self._parse = parse
-        self._parsed = lru_cache(_MOST)(self._parse_members)
+        self._parsed = lru_cache(_MAX_PARSED)(self._parse_members)
 
     def __call__(self, document: Mapping[str, Any], chosen: Mapping[str, str], source: bytes | dict[str, Any] | Unparsed) -> T:
         """Return the result of ``parse``. ``source``: what the document was read from."""

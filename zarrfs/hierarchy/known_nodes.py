@@ -30,7 +30,7 @@ MAX_NBYTES = 32 << 20
 """Limit for parsed documents that are not small."""
 
 _SMALL_NBYTES = 8 << 10
-_MOST_PARSED_NBYTES = 8 << 20
+_MAX_PARSED_NBYTES = 8 << 20
 _NOTHING = ArrayMetadata(
     shape=(),
     data_type=data_type.from_numpy(np.dtype("u1")),
@@ -141,7 +141,7 @@ class KnownNodes:
     def weigh(self, path: NodePath, documents: Mapping[Key, bytes]) -> None:
         """Record the documents of the node that is `put` next at ``path``."""
         # A large document is parsed in part.
-        self._weights[path] = sum(min(parsed_nbytes(data), len(data) + _MOST_PARSED_NBYTES) for data in documents.values())
+        self._weights[path] = sum(min(parsed_nbytes(data), len(data) + _MAX_PARSED_NBYTES) for data in documents.values())
 
     def put(self, path: NodePath, known: KnownNode) -> None:
         """Remember ``known``, and forget the oldest nodes beyond the bounds."""

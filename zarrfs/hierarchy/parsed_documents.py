@@ -10,8 +10,8 @@ from zarrfs.dialects.base import Documents, Layout
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode, Node
 
-_MOST = 64
-_MOST_NBYTES = 8 * 1024
+_MAX_PARSED = 64
+_MAX_NBYTES = 8 * 1024
 # Paths of which every layout makes the same. Others may be no nodes, whatever their documents: names that a layout reserves.
 _PLAIN = re.compile(r"(/[A-Za-z][A-Za-z0-9_-]*)+")
 
@@ -43,13 +43,13 @@ class ParsedDocuments:
         if content is None or not isinstance(node, ArrayNode) or node.quirks or node.warnings:
             return
         self._parsed[content] = node
-        if len(self._parsed) > _MOST:
+        if len(self._parsed) > _MAX_PARSED:
             self._parsed.popitem(last=False)
 
 
 def _content(layout: Layout, path: NodePath, documents: Documents) -> _Content | None:
     """Return the documents without their keys; None if they are large, or if the layout may treat the path in its own way."""
-    if not documents or sum(map(len, documents.values())) > _MOST_NBYTES or not _PLAIN.fullmatch(path):
+    if not documents or sum(map(len, documents.values())) > _MAX_NBYTES or not _PLAIN.fullmatch(path):
         return None
     keys = layout.document_keys(path)
     if not documents.keys() <= set(keys) or layout.node_of_document(next(iter(documents))) != path:

@@ -32,12 +32,12 @@ GetDocuments = Callable[[tuple[Key, ...]], Awaitable[Mapping[Key, Document | Sto
 """Returns the values of keys, without absent ones; an error for a key without read permission."""
 
 # Number of names requested below a path; folders with more are distinguished from nodes by documents only.
-_MOST_NAMES = 256
+_MAX_NAMES = 256
 
 # Chunk keys, relative to the array's folder, in any layout; and names of folders on the way to them.
 _CHUNK_KEY = re.compile(r"c|(?:c[/.]?)?\d+(?:[./]\d+)*|__zdata__/\d+(?:\.\d+)*(?:\.\w+)?")
 _PART_OF_CHUNK_KEY = re.compile(r"c|__zdata__|(?:c/?)?\d+(?:/\d+)*")
-_MOST_LOOKED_AT = 10_000
+_MAX_KEYS = 10_000
 
 
 class Probe:
@@ -112,18 +112,18 @@ class Probe:
         return [key for key in keys if key not in self.read]
 
     async def _all_names(self, prefix: Prefix) -> set[str] | None:
-        """Return the names of keys in ``prefix``; None if there are more than `_MOST_NAMES`."""
+        """Return the names of keys in ``prefix``; None if there are more than `_MAX_NAMES`."""
         try:
             found = await self.peek(prefix) or ()
         except StoreAccessDenied:
             # Without permission to list, keys may still be readable.
             return None
-        return {name for name, is_prefix, _, _ in found if not is_prefix} if len(found) < _MOST_NAMES else None
+        return {name for name, is_prefix, _, _ in found if not is_prefix} if len(found) < _MAX_NAMES else None
 
     async def peek(self, prefix: Prefix) -> Sequence[DirEntry] | None:
         """Return the first names in ``prefix``, None if the prefix is absent; requested once."""
         if prefix not in self._peeked:
-            self._peeked[prefix] = await self._store.peek(prefix, _MOST_NAMES)
+            self._peeked[prefix] = await self._store.peek(prefix, _MAX_NAMES)
         return self._peeked[prefix]
 
     async def implied_by(self) -> Layout | None:
@@ -147,7 +147,7 @@ class Probe:
 
 
 async def holds_only_chunks(
-    store: Store, prefix: Prefix, first: Sequence[DirEntry] | None = None, *, most: float = _MOST_LOOKED_AT
+    store: Store, prefix: Prefix, first: Sequence[DirEntry] | None = None, *, most: float = _MAX_KEYS
 ) -> bool:
     """Return True if keys lie below ``prefix``, and all of them could be chunks; False if there are more than ``most``.
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _LIMIT = 64 << 10
 _SUFFIX = ".last-words.json"
-_MOST = 2**63 - 1
+_MAX_INTEGER = 2**63 - 1
 _MESSAGE_LENGTH = 4000
 
 # Files of this process whose lock it holds.
@@ -146,7 +146,7 @@ def left_in(text: bytes) -> Left | None:
     """Return what is not stored yet from the ``text`` of a report; None if not reported."""
     try:
         members = untrusted.document(text)
-        return Left(untrusted.number(members["files"], 0, _MOST), untrusted.number(members["nbytes"], 0, _MOST))
+        return Left(untrusted.number(members["files"], 0, _MAX_INTEGER), untrusted.number(members["nbytes"], 0, _MAX_INTEGER))
     except (ValueError, KeyError):
         return None
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PART = 10
-_MOST_NBYTES = 4 << 30
+_MAX_NBYTES = 4 << 30
 # The limit of a small machine, up to a quarter of its memory.
-_LEAST_NBYTES, _LEAST_PART = 192 << 20, 4
+_MIN_NBYTES, _MIN_PART = 192 << 20, 4
 # Memory is short below this part of it, or if all tasks waited for it this part of the last 10 seconds, in percent.
 _SHORT_PART = 20
 _STALLED = 1.0
@@ -21,12 +21,12 @@ _STALLED = 1.0
 def default_limit(root: Path = Path("/")) -> int:
     """Return the default of ``--memory-limit``: a tenth of the memory, at most 4 GiB. ``root``: where /proc and /sys are."""
     total = total_nbytes(root)
-    return min(_MOST_NBYTES, max(total // _PART, min(_LEAST_NBYTES, total // _LEAST_PART)))
+    return min(_MAX_NBYTES, max(total // _PART, min(_MIN_NBYTES, total // _MIN_PART)))
 
 
 def total_nbytes(root: Path = Path("/")) -> int:
     """Return the memory in bytes that this process may use: the machine's, or the limit of its cgroup."""
-    total = _meminfo(root).get("MemTotal", _LEAST_NBYTES * _PART)
+    total = _meminfo(root).get("MemTotal", _MIN_NBYTES * _PART)
     return min([total, *(limit for folder in _cgroups(root) if (limit := _limit(folder)) is not None)])
 
 

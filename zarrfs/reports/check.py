@@ -1,7 +1,7 @@
 """Implementation of ``zarrfs check``: reads and decodes every chunk of a store, and reports failures.
 
 In two passes: the first lists, to determine the total; the second reads, several chunks at once. Memory holds as many chunks as
-`MountConfig.memory_limit` allows, and the lists of findings, each of at most `findings.MOST` entries.
+`MountConfig.memory_limit` allows, and the lists of findings, each of at most `findings.MAX_LISTED` entries.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from zarrfs.errors import UNSUPPORTED
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.model.chunk_grid import Coords
 
-MOST = 10_000
+MAX_LISTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """The first `MOST` findings, and the number of all."""
+    """The first `MAX_LISTED` findings, and the number of all."""
 
     first: list[Finding] = field(default_factory=list)
     count: int = 0
@@ -43,7 +43,7 @@ class Findings:
     def add(self, finding: Finding) -> None:
         """Add one finding."""
         self.count += 1
-        if self.count <= MOST:
+        if self.count <= MAX_LISTED:
             self.first.append(finding)
 
 

@@ -357,7 +357,7 @@ class Store(AnswersNow, abc.ABC):
     async def aclose(self) -> None:
         """Release files, connections and threads. No method is called afterwards."""
 
-    def _demand_writable(self, key: str) -> None:
+    def _require_writable(self, key: str) -> None:
         if not self.capabilities.write:
             raise StoreReadOnly(f"{self.url or type(self).__name__} is read-only", key=key)
 

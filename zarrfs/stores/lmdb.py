@@ -94,13 +94,13 @@ class LmdbArchive(Archive):
                 with self._transaction(name) as transaction:
                     value = transaction.get(name)
                     if value is None:
-                        self._demand_valid(transaction)
+                        self._require_valid(transaction)
                         return None
                     # Copies the requested ranges only: the value lies in the mapped file until the transaction ends.
                     cuts = (byte_range.resolve(len(value)) for byte_range in ranges)
                     parts: list[Buffer] = [_copied(value[start:stop]) for start, stop in cuts]
                     found = self._stat(len(value), transaction)
-                    self._demand_valid(transaction)
+                    self._require_valid(transaction)
                     return found, parts
             except _Overtaken:
                 if not left:
@@ -131,10 +131,10 @@ class LmdbArchive(Archive):
                     there = cursor.next()
                 while there:
                     found = bytes(cursor.key()), len(cursor.value()), mtime_ns
-                    self._demand_valid(transaction)
+                    self._require_valid(transaction)
                     yield found
                     there = cursor.next()
-            self._demand_valid(transaction)
+            self._require_valid(transaction)
 
     def close(self) -> None:
         self._environment.close()
@@ -207,7 +207,7 @@ class LmdbArchive(Archive):
             with self._environment.begin(buffers=True) as transaction:
                 yield transaction
 
-    def _demand_valid(self, transaction: Any) -> None:
+    def _require_valid(self, transaction: Any) -> None:
         """Raise `_Overtaken` if pages that ``transaction`` read may have been reused meanwhile."""
         if not self._locked and self._environment.info()["last_txnid"] > transaction.id() + 1:
             raise _Overtaken(f"reading the LMDB {self.path}: changed during each attempt", key=self.path)

@@ -49,7 +49,7 @@ class MemoryStore(Store):
         return None if found is None else KeyStat(len(found.content), found.mtime_ns, found.generation)
 
     async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
-        self._demand_writable(key)
+        self._require_writable(key)
         if expect is not None:
             found = self._find(key)
             if (found.generation if found else ABSENT) != expect:
@@ -66,15 +66,15 @@ class MemoryStore(Store):
         return found is not None
 
     async def erase(self, key: Key) -> None:
-        self._demand_writable(key)
+        self._require_writable(key)
         self._take(key)
 
     async def erase_prefix(self, prefix: Prefix) -> None:
-        self._demand_writable(prefix)
+        self._require_writable(prefix)
         self._detach(prefix)
 
     async def rename(self, old: Key, new: Key) -> bool:
-        self._demand_writable(old)
+        self._require_writable(old)
         found = self._find(old)
         if found is None:
             return False
@@ -84,7 +84,7 @@ class MemoryStore(Store):
         return True
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
-        self._demand_writable(old)
+        self._require_writable(old)
         if self._folder(old) is None:
             return False
         if old == new:
@@ -100,7 +100,7 @@ class MemoryStore(Store):
         return True
 
     async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
-        self._demand_writable(one)
+        self._require_writable(one)
         if one.startswith(other) or other.startswith(one):
             raise KeyConflict(f"exchanging {one!r} and {other!r}: one lies below the other", key=one)
         for prefix in (one, other):

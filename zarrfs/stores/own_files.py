@@ -109,7 +109,7 @@ class _Walk:
                         # A descriptor of a process, or similar: the text of the link is not a path.
                         return os.open(name, flags & ~os.O_CREAT | os.O_CLOEXEC, dir_fd=self._at)
                     continue
-                self._demand_ours(found)
+                self._require_ours(found)
                 # The very file that was checked.
                 return os.open(f"/proc/self/fd/{found}", flags & ~os.O_CREAT | os.O_CLOEXEC)
             finally:
@@ -198,7 +198,7 @@ class _Walk:
         self._names.extendleft(part for part in reversed(target.split("/")) if part)
         return False
 
-    def _demand_ours(self, file: int) -> None:
+    def _require_ours(self, file: int) -> None:
         """Raise `PermissionError` unless the file is trusted: any file is, in a folder that only this user can write to."""
         found, folder, ours = os.fstat(file), os.fstat(self._at), {0, os.geteuid()}
         if folder.st_uid in ours and not folder.st_mode & (st.S_IWGRP | st.S_IWOTH):

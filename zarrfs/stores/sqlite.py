@@ -184,11 +184,11 @@ class SqliteArchive(Archive):
                 )
         if not root or safe:
             return _LOCKED
-        self._demand_no_wal()
+        self._require_no_wal()
         # The file format read version: 2 for WAL.
         return _IMMUTABLE if self._file.read(19, 20, self.path) == b"\2" else _UNLOCKED
 
-    def _demand_no_wal(self) -> None:
+    def _require_no_wal(self) -> None:
         if self._beside("-wal") is not None:
             raise StoreAccessDenied(
                 f"{self.path} is not read by root with changes in {self._real}-wal, since other users can write to this folder: "
@@ -204,7 +204,7 @@ class SqliteArchive(Archive):
             if time.monotonic() > until:
                 raise StoreTimeout(f"the SQLite database {self.path}: it is locked by its journal", key=self.path)
             time.sleep(_BUSY_S)
-        self._demand_no_wal()
+        self._require_no_wal()
 
     def _size(self, connection: sqlite3.Connection, nbytes: int, row: int = 0) -> int:
         """Return the size of a value from its ``_nbytes``."""

@@ -37,7 +37,7 @@ T = TypeVar("T")
 _PORTION = 256
 """Entries of a listing that share one deadline: a deadline for each entry would cost more than the entry."""
 
-_MOST_PARTS = 100
+_MAX_PARTS = 100
 """Limit on the parts of a store whose health is tracked. The author of the store chooses the parts."""
 
 
@@ -265,7 +265,7 @@ class DeadlineStore(InterceptingStore):
         part = self.inner.part_of(targets[0]) if targets else ""
         health = self._health.get(part)
         if health is None:
-            while len(self._health) >= _MOST_PARTS:
+            while len(self._health) >= _MAX_PARTS:
                 del self._health[next(iter(self._health))]
             name = f"{self.url}: {part}" if part else self.url
             health = StoreHealth(name, self.seconds, ask=self._ask, start_soon=self._nursery.start_soon, part=part)

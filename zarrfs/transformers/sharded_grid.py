@@ -15,7 +15,7 @@ from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.change import Change
 from zarrfs.transformers.grid_keys import GridKeys, leads
 
-MOST_REPORTED = 256
+MAX_REPORTED = 256
 """Limit on chunks that a change of their shard is reported for one by one; beyond it, a prefix is reported."""
 
 
@@ -54,7 +54,7 @@ class ShardedGrid:
     def seen(self, change: Change) -> Iterator[Change]:
         """Translate a change behind into the changes in front.
 
-        A changed shard does not identify the chunks that differ, so the change is reported for each of its chunks; beyond `MOST_REPORTED`
+        A changed shard does not identify the chunks that differ, so the change is reported for each of its chunks; beyond `MAX_REPORTED`
         chunks, for their longest common prefix.
         """
         target = change.target
@@ -66,14 +66,14 @@ class ShardedGrid:
                 prefixes = {target}
                 shard = self.shards.lead(target)
                 if shard and self.shards.holds_some(shard):
-                    prefixes |= {self.chunks.below(lead) for lead in leads(self.ranges(shard), MOST_REPORTED)}
+                    prefixes |= {self.chunks.below(lead) for lead in leads(self.ranges(shard), MAX_REPORTED)}
                 yield from (replace(change, target=prefix, kind="unknown") for prefix in sorted(prefixes))
             return
         shard = self.shards.decode(target)
         if shard is None:
             yield change
         elif self.shards.holds(shard):
-            for lead in leads(self.ranges(shard), MOST_REPORTED):
+            for lead in leads(self.ranges(shard), MAX_REPORTED):
                 if len(lead) == len(shard):
                     yield replace(change, target=self.chunks.key(lead), kind="unknown" if change.kind == "set" else change.kind)
                 else:

@@ -155,7 +155,7 @@ class ShardingStore(ForwardingStore):
         coords = self._grid.chunks.decode(key)
         if coords is None:
             return await self.inner.set(key, value, expect=expect)
-        self._demand_inside(coords, key)
+        self._require_inside(coords, key)
         async with self._alone(self._grid.spec.shard_of(coords)):
             if expect is not None:
                 await check(self, key, expect)
@@ -172,7 +172,7 @@ class ShardingStore(ForwardingStore):
             if coords is None:
                 others.append((key, start, value))
             else:
-                self._demand_inside(coords, key)
+                self._require_inside(coords, key)
                 if start < 0:
                     raise ValueError(f"negative offset {start} for key {key!r}")
                 pieces = shards.setdefault(self._grid.spec.shard_of(coords), {}).setdefault(coords, [])
@@ -217,7 +217,7 @@ class ShardingStore(ForwardingStore):
         if not (lead := self._grid.lead(prefix)):
             await self.inner.erase_prefix(prefix)
             return
-        self._demand_writable(prefix)
+        self._require_writable(prefix)
 
         def goes(coords: Coords) -> bool:
             return coords[: len(lead)] == lead
@@ -255,7 +255,7 @@ class ShardingStore(ForwardingStore):
             async with self.inner.exclusive(key):
                 yield
             return
-        self._demand_inside(coords, key)
+        self._require_inside(coords, key)
         async with self._chunk_locks.hold(key), self._held(self._grid.spec.shard_of(coords)):
             yield
 
@@ -279,7 +279,7 @@ class ShardingStore(ForwardingStore):
     async def _alone(self, shard: Coords) -> AsyncIterator[None]:
         """Lock a shard and serialize its writers: several tasks may share the context that holds the lock."""
         key = self._grid.shards.key(shard)
-        self._demand_writable(key)
+        self._require_writable(key)
         async with self._held(shard), self._merging.hold(key):
             with _naming(key):
                 yield
@@ -333,7 +333,7 @@ class ShardingStore(ForwardingStore):
             there = (self._grid.spec.coords_of(shard, index) for index in known.index.stored_pairs())
             await self._store(dict.fromkeys(filter(goes, there)))
 
-    def _demand_inside(self, coords: Coords, key: Key) -> None:
+    def _require_inside(self, coords: Coords, key: Key) -> None:
         if not self._grid.chunks.holds(coords):
             raise KeyUnusable(f"{key!r} is outside the grid of chunks, {self._grid.chunks.grid_shape}", key=key)
 
@@ -360,11 +360,11 @@ class ShardingStore(ForwardingStore):
         await self.inner.exchange_prefixes(one, other)
 
     async def make_prefix(self, prefix: Prefix) -> None:
-        self._demand_uncut(prefix)
+        self._require_uncut(prefix)
         await self.inner.make_prefix(prefix)
 
     async def remove_prefix(self, prefix: Prefix) -> None:
-        self._demand_uncut(prefix)
+        self._require_uncut(prefix)
         await self.inner.remove_prefix(prefix)
 
     async def set_times(self, key: Key, mtime_ns: int) -> bool:
@@ -372,7 +372,7 @@ class ShardingStore(ForwardingStore):
             raise self._unsupported("set times of chunks that lie in shards")
         return await self.inner.set_times(key, mtime_ns)
 
-    def _demand_uncut(self, prefix: Prefix) -> None:
+    def _require_uncut(self, prefix: Prefix) -> None:
         if self._grid.lead(prefix):
             raise self._unsupported("hold empty prefixes of chunks")
 

@@ -327,7 +327,7 @@ class UnshardedStore(ForwardingStore):
         """Rename whole arrays, and keys beside chunks; unsupported for chunks, which would not be chunks under other names."""
         if old != new and (new.startswith(old) or old.startswith(new)):
             raise KeyConflict(f"renaming {old!r} to {new!r}: one lies below the other", key=old)
-        await self._demand_outside(old, new)
+        await self._require_outside(old, new)
         try:
             return await self.inner.rename_prefix(old, new)
         finally:
@@ -335,14 +335,14 @@ class UnshardedStore(ForwardingStore):
             self._arrays.changed(new)
 
     async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
-        await self._demand_outside(one, other)
+        await self._require_outside(one, other)
         try:
             await self.inner.exchange_prefixes(one, other)
         finally:
             self._arrays.changed(one)
             self._arrays.changed(other)
 
-    async def _demand_outside(self, *prefixes: Prefix) -> None:
+    async def _require_outside(self, *prefixes: Prefix) -> None:
         for prefix in prefixes:
             open_array = await self._of_prefix(prefix)
             if open_array is not None and open_array.lies_inside(prefix):

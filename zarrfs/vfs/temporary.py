@@ -115,7 +115,7 @@ class Temporaries:
             if not isinstance(file.content, TemporaryContent):
                 await self._take(file.content, content.ident)
             elif isinstance(content, TemporaryContent):
-                found = self._demand(file.ident)
+                found = self._require_held(file.ident)
                 self.remove(content.ident)
                 self._files[content.ident] = found
                 del self._files[file.ident]
@@ -174,14 +174,14 @@ class Temporaries:
         """Return the entry of the temporary file ``ident``; None if absent."""
         return self._files.get(ident)
 
-    def _demand(self, ident: str) -> _Temporary:
+    def _require_held(self, ident: str) -> _Temporary:
         found = self._files.get(ident)
         if found is None:
             raise NoSuchEntry(f"{ident!r} is gone", key=ident)
         return found
 
     async def _publish(self, ident: str, content: Content, whole: Callable[[Buffer], Awaitable[None]] | None) -> None:
-        found = self._demand(ident)
+        found = self._require_held(ident)
         value = found.value.held()
         try:
             with durability.demanded(found.synced):

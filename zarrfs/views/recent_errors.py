@@ -1,4 +1,4 @@
-"""The content of ``.zarrfs/errors.jsonl``: the last errors of a mount; no key and no kind of error displaces all others."""
+"""Content of ``.zarrfs/errors.jsonl``: the last errors of a mount. Frequent errors do not displace rare ones."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections import deque
 from zarrfs.errors import ZarrfsError
 from zarrfs.printable import printable
 
-MOST = 1000
-OF_A_KEY = 20
-"""Limit of lines with the same key, operation and error class; a later one replaces the first."""
+MAX_LINES = 1000
+MAX_LINES_OF_KEY = 20
+"""Limit of lines with the same key, operation and error class."""
 _LONGEST = 4000
 
 
 class RecentErrors:
-    """At most `MOST` lines of JSON, in order of arrival.
+    """At most `MAX_LINES` lines of JSON, in order of arrival.
 
-    ``message`` is for people, and `printable`; ``key`` is the unmodified key. If a key has `OF_A_KEY` lines already, the oldest is
-    dropped, and ``left_out`` of the newest counts the dropped lines. Beyond `MOST`, the oldest line of the most frequent operation
-    and class is dropped.
+    ``message`` is `printable`; ``key`` is unmodified. Beyond `MAX_LINES_OF_KEY` lines of one key, operation and error class the oldest of
+    them is dropped, and ``left_out`` of the newest counts the dropped ones. Beyond `MAX_LINES` the oldest line of the most frequent
+    operation and class is dropped.
     """
 
     def __init__(self) -> None:
@@ -37,17 +37,17 @@ class RecentErrors:
         lines = self._lines.setdefault(kind, deque())
         same = [line for line in lines if line[1] == key] if key is not None else []
         entry = {"time": time.time(), "operation": operation, "key": key, "error": kind[1], "message": _message(error)}
-        if len(same) >= OF_A_KEY:
+        if len(same) >= MAX_LINES_OF_KEY:
             lines.remove(same[0])
             self._count -= 1
             self._gone[*kind, key] = entry["left_out"] = self._gone.get((*kind, key), 0) + 1
         lines.append((next(self._numbers), key, json.dumps(entry) + "\n"))
         self._count += 1
-        if self._count > MOST:
+        if self._count > MAX_LINES:
             most = max(self._lines.values(), key=len)
             most.popleft()
             self._count -= 1
-        if len(self._gone) > MOST:
+        if len(self._gone) > MAX_LINES:
             del self._gone[next(iter(self._gone))]
 
     def text(self) -> bytes:

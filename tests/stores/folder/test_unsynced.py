@@ -77,7 +77,7 @@ def test_a_folder_that_another_thread_syncs_is_not_synced_yet(
 
 
 def test_unknown_folders_are_unsynced_until_the_sync_of_all_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsynced, "_MOST", 1)
+    monkeypatch.setattr(unsynced, "_MAX_KNOWN", 1)
     (tmp_path / "g").mkdir()
     folders = Unsynced()
     for parts in ((), ("g",)):
@@ -101,7 +101,7 @@ def test_values_are_unsynced_until_a_sync_of_them_succeeds_wherever_they_are_mov
         # Another thread, which begins now, has to wait for it as well.
         assert values.values_below([("h",)]) == {("h", "a", "0")}
     assert values.values_below([("h",)]) == set()
-    monkeypatch.setattr(unsynced, "_MOST", 1)
+    monkeypatch.setattr(unsynced, "_MAX_KNOWN", 1)
     for name in "01":
         values.value_set(("h", name), is_synced=False)
     assert values.values_below([("h",)]) is None
@@ -137,7 +137,7 @@ def test_values_are_unsynced_at_their_paths() -> None:
 
 
 def test_an_unknown_value_is_unsynced_until_the_sync_of_all_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsynced, "_MOST", 1)
+    monkeypatch.setattr(unsynced, "_MAX_KNOWN", 1)
     values = Unsynced()
     for name in "01":
         values.value_set((name,), is_synced=False)

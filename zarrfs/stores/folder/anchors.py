@@ -19,7 +19,7 @@ from zarrfs.stores.folder.presupposed import HeldFolder
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.values import Generation
 
-_MOST = 1024
+_MAX_OPEN = 1024
 
 
 class Anchors:
@@ -45,7 +45,7 @@ class Anchors:
             return None
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         with self._lock:
-            while len(self._fds) >= max(1, min(_MOST, soft // self._part)):
+            while len(self._fds) >= max(1, min(_MAX_OPEN, soft // self._part)):
                 os.close(self._fds.popitem(last=False)[1])
             self._last += 1
             self._fds[self._last] = fd

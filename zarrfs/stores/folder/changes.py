@@ -42,7 +42,7 @@ _PATIENCE_SECONDS = 0.002
 """Time for which events are left to own operations in progress."""
 _INLINE_NBYTES = 4 * 1024
 """Events understood inline: at most 128, at about 10 microseconds each."""
-_MOST_QUEUED_NBYTES = 16 * 1024 * 1024
+_MAX_QUEUED_NBYTES = 16 * 1024 * 1024
 
 
 class Own:
@@ -208,12 +208,12 @@ class FolderChanges:
 
     async def _report_queued(self, watch: FolderWatch, on_changes: OnChanges) -> None:
         self._awake = trio.Event()
-        watch.demand_local()
+        watch.require_local()
         found, self._found = self._found, []
         queued = list(self._queue)
         self._queue.clear()
         nbytes = sum(len(each) for each in queued if isinstance(each, bytes))
-        if nbytes > _MOST_QUEUED_NBYTES:
+        if nbytes > _MAX_QUEUED_NBYTES:
             raise Overflow
         few = list(_parsed(queued)) if nbytes <= _INLINE_NBYTES else None
         if few is None or not all(isinstance(each, Own) or watch.is_quick(each) for each in few):

@@ -24,7 +24,7 @@ from zarrfs.stores.values import KeyStat
 
 _PART = 4
 """Fraction (one in 4) of the descriptors of this process; pipes, folders, watches and files being written use the others."""
-_MOST = 4096
+_MAX_OPEN = 4096
 _AT_ONCE = 1 << 20
 
 
@@ -37,7 +37,7 @@ class HeldFiles:
 
     def hold(self, parts: Parts) -> HeldFile | None:
         """Return the value ``parts`` held open; None if it, or a descriptor, is not available without waiting."""
-        if self._count >= min(_MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PART):
+        if self._count >= min(_MAX_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PART):
             return None
         with suppress(WouldWait, OSError):
             # Checked before it is opened: opening a device has side effects.

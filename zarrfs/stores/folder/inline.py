@@ -106,7 +106,7 @@ class InlineTree:
                 case errno.ENOENT:
                     return None
                 case errno.ENOTDIR:
-                    self._demand_file_on_the_way(parts)
+                    self._require_file_above(parts)
                     return None
                 case errno.EXDEV:
                     # It exists, perhaps under another name than in the table.
@@ -122,7 +122,7 @@ class InlineTree:
             if held is not None:
                 os.close(held[0])
 
-    def _demand_file_on_the_way(self, parts: Parts) -> None:
+    def _require_file_above(self, parts: Parts) -> None:
         """Raise `WouldWait` unless the first of them that is not a folder is a file, which has no entries."""
         for depth in range(1, len(parts) + 1):
             fd = self._open(parts[:depth], _LOOK)

@@ -42,7 +42,7 @@ def held_on_the_way(tree: object, parts: Parts) -> tuple[int, int] | None:
     return None if folder is None else (folder, len(wanted))
 
 
-def demand_presupposed(parts: Parts, depth: int, error: FileNotFoundError) -> None:
+def require_presupposed(parts: Parts, depth: int, error: FileNotFoundError) -> None:
     """Raise `StaleEntry` if the folder on the way to ``parts`` that was not found is presupposed."""
     held = presupposed()
     if held is not None:
@@ -51,7 +51,7 @@ def demand_presupposed(parts: Parts, depth: int, error: FileNotFoundError) -> No
             raise _gone(held.prefix) from error
 
 
-def demand_not_erased(parts: Parts, error: FileNotFoundError) -> None:
+def require_not_erased(parts: Parts, error: FileNotFoundError) -> None:
     """Raise `StaleEntry` if the held folder was removed, so that nothing can be created in it."""
     held = presupposed()
     if held is not None and isinstance(held.anchor, HeldFolder) and held.anchor.is_erased:

@@ -82,7 +82,7 @@ class _Folders:
             except OSError as error:
                 if error.errno not in ABSENT:
                     raise
-                self._tree.demand_no_link(parts)
+                self._tree.require_no_link(parts)
             self._prefix = prefix
         return self._fd
 

@@ -174,7 +174,7 @@ class FolderStore(Store):
     async def sync(self, targets: Iterable[Key | Prefix]) -> None:
         synced = list(targets)
         if synced:
-            self._demand_writable(synced[0])
+            self._require_writable(synced[0])
             with translated("syncing", synced[0]):
                 # There may be many: if none can hang, their names are parsed in the thread only.
                 await self._change(map(parts_of, synced), self._sync, synced)
@@ -438,7 +438,7 @@ class FolderStore(Store):
         return await threads.io(function, *args, abandon_on_cancel=hangs, apart=apart)
 
     def _parts_to_write(self, target: Key | Prefix) -> Parts:
-        self._demand_writable(target)
+        self._require_writable(target)
         return parts_of(target)
 
 

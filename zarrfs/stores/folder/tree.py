@@ -43,7 +43,7 @@ from zarrfs.stores.folder.calls import (
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
 from zarrfs.stores.folder.names import Parts, generation_of, path_of
-from zarrfs.stores.folder.presupposed import demand_not_erased, demand_presupposed, held_on_the_way
+from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased, require_presupposed
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
 from zarrfs.stores.os_errors import ABSENT
@@ -123,8 +123,8 @@ class FolderTree:
         except FileNotFoundError as error:
             if not create:
                 raise
-            demand_presupposed(parts, depth, error)
-            demand_not_erased(parts, error)
+            require_presupposed(parts, depth, error)
+            require_not_erased(parts, error)
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
                 self.notice(above, name)
@@ -193,7 +193,7 @@ class FolderTree:
         file is truncated meanwhile."""
         value_fd = self._open_value(parts)
         if value_fd is None:
-            self.demand_no_link(parts)
+            self.require_no_link(parts)
             return None
         try:
             stat = os.fstat(value_fd)
@@ -224,7 +224,7 @@ class FolderTree:
                 return os.open(parts[-1], VALUE, dir_fd=folder)
         return None
 
-    def demand_no_link(self, parts: Parts) -> None:
+    def require_no_link(self, parts: Parts) -> None:
         """Raise `StoreAccessDenied` if a value seems absent only because a link or special file on the way to it is not followed.
 
         As an absent chunk it would read as fill value, which would be invented data."""
@@ -278,7 +278,7 @@ class FolderTree:
             except FileNotFoundError as error:
                 # Another program removed the folder meanwhile, or took the new file for a leftover.
                 self.check_root()
-                demand_not_erased(parts, error)
+                require_not_erased(parts, error)
                 if not left:
                     raise
         raise AssertionError("unreachable")

@@ -12,27 +12,27 @@ from zarrfs.stores.folder.calls import Closing
 from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.os_errors import ABSENT
 
-_MOST = 10_000
+_MAX_KNOWN = 10_000
 # Beyond this number, one sync of the file system is faster.
-_MOST_ONE_BY_ONE = 256
+_MAX_ONE_BY_ONE = 256
 
 
 class Unsynced:
-    """The folders in which a name was created, moved or removed since they were last synced, and the values set since then.
+    """Folders with names created, moved or removed since their last sync, and values set since their last sync.
 
-    At most `_MOST` of each are known: beyond that, any may be one (`overflowed`). Threads may call the methods concurrently. What one of
-    them syncs is unsynced for the others until that has ended.
+    Each set is limited to `_MAX_KNOWN` members; beyond that, `overflowed` is true and any folder or value may be unsynced. Threads may
+    call the methods concurrently. A folder or value counts as unsynced until its sync has ended.
     """
 
     def __init__(self) -> None:
         self._folders: set[Parts] = set()
         self._overflowed = False
         self._lock = threading.Lock()
-        # What they are compared by tells a value that was set during its sync.
+        # A new object for each set: a value that was set again during its sync stays unsynced.
         self._values: dict[Parts, object] = {}
         self._values_overflowed: object | None = None
         self._in_progress: dict[object, tuple[set[Parts], bool]] = {}
-        """What each sync that has not ended has forgotten: folders, and whether there were unknown ones."""
+        """The folders of each sync in progress, and whether the sync began after an overflow."""
 
     @property
     def overflowed(self) -> bool:
@@ -41,7 +41,7 @@ class Unsynced:
 
     def add(self, parts: Parts) -> None:
         """Record a change of names in a folder."""
-        if len(self._folders) < _MOST:
+        if len(self._folders) < _MAX_KNOWN:
             self._folders.add(parts)
         elif parts not in self._folders:
             self._overflowed = True
@@ -87,7 +87,7 @@ class Unsynced:
                     self._values.pop(parts, None)
 
     def _add_value(self, parts: Parts) -> None:
-        if parts in self._values or len(self._values) < _MOST:
+        if parts in self._values or len(self._values) < _MAX_KNOWN:
             self._values[parts] = object()
         else:
             self._values_overflowed = object()
@@ -167,7 +167,7 @@ class Unsynced:
             return found
         known = set[Parts]().union(*self._known())
         found.update(parts for folder in found.copy() for parts in known if parts[: len(folder)] == folder)
-        return None if self.overflowed or len(found) > _MOST_ONE_BY_ONE else found
+        return None if self.overflowed or len(found) > _MAX_ONE_BY_ONE else found
 
     def sync(self, folders: set[Parts], opened: Callable[[Parts], Closing]) -> None:
         """Sync the names in ``folders``, and in those that lead to them and may have changed; of an absent one, in the folder above."""
@@ -199,7 +199,7 @@ class Unsynced:
 class FailedSyncs:
     """The files whose fsync(2) failed. Linux reports such a failure once; the next fsync(2) succeeds although the data is lost.
 
-    At most `_MOST` are known. Threads may call the methods concurrently.
+    At most `_MAX_KNOWN` are known. Threads may call the methods concurrently.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class FailedSyncs:
         try:
             os.fsync(fd)
         except OSError as error:
-            if len(self._errors) < _MOST:
+            if len(self._errors) < _MAX_KNOWN:
                 self._errors[file] = error.errno or errno.EIO
             raise
 

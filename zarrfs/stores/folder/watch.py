@@ -115,7 +115,7 @@ class FolderWatch:
         self._displaced: dict[tuple[int, str], _Folder] = {}
         """Folders that a rename replaced by others."""
         self._device = -1
-        self.demand_local()
+        self.require_local()
         self._inotify = _inotify()
         self._ready = select.poll()
         self._ready.register(self._inotify.fileno(), select.POLLIN)
@@ -130,7 +130,7 @@ class FolderWatch:
     def __len__(self) -> int:
         return len(self._folders)
 
-    def demand_local(self) -> None:
+    def require_local(self) -> None:
         """Raise `Unwatchable` if a file system is mounted in the tree that inotify does not cover, or that may hang."""
         if mountpoints := self._tree.mounts.now():
             raise Unwatchable(f"{path_of(mountpoints[0])!r} is on another file system")
@@ -214,7 +214,7 @@ class FolderWatch:
             else:
                 # A mount that moves with a renamed folder does not change the mount table.
                 self._tree.mounts.recent(0)
-                self.demand_local()
+                self.require_local()
                 self._add_quietly(folder, name)
                 yield Seen((*folder.parts, name), True, "set")
         elif mask & _CREATE:

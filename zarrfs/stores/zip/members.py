@@ -36,7 +36,7 @@ _LOCAL = struct.Struct("<4s2x2H16x2H")
 _PIECE = 1 << 16
 """Bytes decoded at once: the most that a decoder may produce beyond the request."""
 
-_MOST_PIECES = 16
+_MAX_PIECES = 16
 _MAX_WINDOW_NBYTES = 64 << 20
 """Limit of an LZMA decoder; the library's highest preset needs no more."""
 _SMALL_WINDOW_NBYTES = 1 << 20
@@ -191,7 +191,7 @@ class _Stream:
         done = 0
         while done < nbytes:
             threads.go_on()
-            piece = self._piece(min(max(_PIECE, min(len(pieces), _MOST_PIECES) * _PIECE), nbytes - done))
+            piece = self._piece(min(max(_PIECE, min(len(pieces), _MAX_PIECES) * _PIECE), nbytes - done))
             if large is None and is_large(done + len(piece)):
                 large = buffer(nbytes)
                 large[:done] = b"".join(pieces)

@@ -23,7 +23,7 @@ from zarrfs.views.group_file.layouts import GroupLayout, GroupLayouts
 from zarrfs.views.group_file.times import ChangeTimes
 from zarrfs.views.open_elements import OpenElements, read_range
 
-MOST_OPEN = 256
+MAX_OPEN = 256
 """Number of arrays that an open file keeps ready to be read."""
 
 
@@ -99,7 +99,7 @@ class _Array:
 
 
 class _OpenArrays:
-    """The arrays of an open file, opened at the first read of their elements; the `MOST_OPEN` used last stay open."""
+    """The arrays of an open file, opened at the first read of their elements; the `MAX_OPEN` used last stay open."""
 
     def __init__(self, hierarchy: Hierarchy, layout: GroupLayout) -> None:
         self._hierarchy = hierarchy
@@ -145,7 +145,7 @@ class _OpenArrays:
         return _Array(OpenElements(self._hierarchy, open_array))
 
     async def _close_unused(self) -> None:
-        if (surplus := len(self._open) - MOST_OPEN) > 0:
+        if (surplus := len(self._open) - MAX_OPEN) > 0:
             unused = [path for path, array in self._open.items() if not array.readers]
             for path in unused[:surplus]:
                 await self._open.pop(path).elements.aclose()

@@ -21,7 +21,7 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, Uns
 from zarrfs.model.unparsed import Unparsed, nbytes_of
 from zarrfs.vfs.node import no_such_entry
 
-MOST_NBYTES = 64 << 20
+MAX_KNOWN_NBYTES = 64 << 20
 """Limit of the attributes of all nodes in a file, of its literal bytes, and of those of all cached layouts."""
 
 _RENDERED_NBYTES = 1 << 20
@@ -144,7 +144,7 @@ class GroupLayouts:
             self._nbytes -= before.nbytes
         self._known[path] = known
         self._nbytes += known.nbytes
-        while self._nbytes > MOST_NBYTES and len(self._known) > 1:
+        while self._nbytes > MAX_KNOWN_NBYTES and len(self._known) > 1:
             _, dropped = self._known.popitem(last=False)
             self._nbytes -= dropped.nbytes
 
@@ -168,8 +168,8 @@ class GroupLayouts:
                         below.append(whole)
                     if len(found) + len(left) + len(below) > most:
                         raise NotRepresentable(f"{path} has more than {most} nodes, the limit of one file", key=path)
-            if nbytes > MOST_NBYTES:
-                raise NotRepresentable(f"the attributes below {path} exceed {MOST_NBYTES} bytes", key=path)
+            if nbytes > MAX_KNOWN_NBYTES:
+                raise NotRepresentable(f"the attributes below {path} exceed {MAX_KNOWN_NBYTES} bytes", key=path)
             left.extend(reversed(below))
         return found
 

@@ -16,7 +16,7 @@ from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.views.shown_fill import LISTED_CHUNKS, LISTED_NBYTES
 
 # One byte of memory per chunk of the grid.
-_MOST_CHUNKS = 1 << 24
+_MAX_CHUNKS = 1 << 24
 
 
 class MissingChunks:
@@ -29,7 +29,7 @@ class MissingChunks:
     @classmethod
     def of(cls, array: Array) -> MissingChunks | None:
         """Return all chunks of the grid; None if the grid is too large."""
-        return cls(array) if math.prod(array.metadata.grid_shape) <= _MOST_CHUNKS else None
+        return cls(array) if math.prod(array.metadata.grid_shape) <= _MAX_CHUNKS else None
 
     def remove(self, coords: Coords) -> None:
         """Record that chunk ``coords`` is stored."""

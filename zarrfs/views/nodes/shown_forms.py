@@ -16,8 +16,8 @@ from zarrfs.views.shown_dimensions import DIMENSIONS
 
 _INTERPRETED = (cf_fill_value.NAME, DIMENSIONS, "zarrfs")
 # Members of `ArrayMetadata` that are compared; a store has arrays of a few forms.
-_MOST_FORMS = 64
-_MOST_LENGTH = 4096
+_MAX_FORMS = 64
+_MAX_LENGTH = 4096
 
 
 class ShownForms:
@@ -37,7 +37,7 @@ class ShownForms:
         of_type = metadata.data_type.name, metadata.data_type.configuration, dtype.str if dtype.names is None else dtype
         form = repr((node.dialect, node.form, metadata.ndim, of_type, metadata.fill_value, metadata.chunk_key_encoding))
         form += repr((metadata.codecs, metadata.shards, names and None in names, interpreted))
-        return form if len(form) <= _MOST_LENGTH else None
+        return form if len(form) <= _MAX_LENGTH else None
 
     def knows(self, form: str | None) -> bool:
         """Return True if an array of this form was rendered."""
@@ -47,5 +47,5 @@ class ShownForms:
         """Record that an array of this form was rendered."""
         if form is not None:
             self._known[form] = None
-            if len(self._known) > _MOST_FORMS:
+            if len(self._known) > _MAX_FORMS:
                 self._known.popitem(last=False)

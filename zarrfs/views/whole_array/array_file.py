@@ -176,7 +176,7 @@ class _ArraySnapshot(Snapshot):
 
 # Cache for repeated lookups; it holds the metadata, so that no other object can get the same id.
 _layouts: OrderedDict[tuple[str, int], tuple[ArrayMetadata, FileLayout]] = OrderedDict()
-_MOST_LAYOUTS = 1024
+_MAX_LAYOUTS = 1024
 
 
 def layout_of(container: Container, metadata: ArrayMetadata) -> FileLayout:
@@ -188,6 +188,6 @@ def layout_of(container: Container, metadata: ArrayMetadata) -> FileLayout:
     if layout.size > MAX_NBYTES:
         raise NotRepresentable(f"a file of {layout.size} bytes exceeds the maximum file size ({MAX_NBYTES})")
     _layouts[name] = metadata, layout
-    if len(_layouts) > _MOST_LAYOUTS:
+    if len(_layouts) > _MAX_LAYOUTS:
         _layouts.popitem(last=False)
     return layout
