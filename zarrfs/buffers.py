@@ -8,6 +8,8 @@ import numpy as np
 
 Buffer = bytes | bytearray | memoryview
 NDArray = np.ndarray[Any, np.dtype[Any]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+"""A selection of elements or bytes: True for those selected."""
 
 
 class HoledSize(int):

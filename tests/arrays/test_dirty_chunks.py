@@ -124,7 +124,7 @@ def test_scattered_elements_are_known_one_by_one_however_many_they_are(steps: li
                 completed = run.wrote(0, 1, 2, 2 + bits % 4)
                 model[2 : 2 + bits % 4] = True
             else:
-                completed = run.wrote_some(0, 0, which)
+                completed = run.wrote_selected(0, 0, which)
                 model |= which
             assert [unit.coords for unit in completed] == ([(0,)] if model.all() and not was_whole else [])
             assert run.is_whole(0) == model.all()
@@ -140,7 +140,7 @@ def test_a_chunk_that_is_whole_stays_so_when_scattered_elements_are_written_agai
     monkeypatch.setattr(dirty_chunks, "_FEW_SPANS", 0)
     _, run = one_chunk()
     assert len(run.wrote(0, 1, 0, SIZE)) == 1
-    assert run.wrote_some(0, 0, np.arange(SIZE) % 2 == 0) == []
+    assert run.wrote_selected(0, 0, np.arange(SIZE) % 2 == 0) == []
     assert run.is_whole(0) and run.covers(0, 0, SIZE)
 
 

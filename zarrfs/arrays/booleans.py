@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.buffers import NDArray
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+from zarrfs.buffers import Mask, NDArray
 
 
 def has_booleans(dtype: np.dtype[Any]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.buffers import NDArray
+from zarrfs.buffers import Mask, NDArray
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import array, refusal_of, reserve
 from zarrfs.model.chunk_grid import Coords, Shape
@@ -30,7 +30,6 @@ _IN_SPANS = -1
 _IN_MASK = -2
 _FEW_SPANS = 64
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 _FileRange = tuple[mmap.mmap, int]
 
@@ -114,16 +113,16 @@ class DirtyRun:
                 self._wrote(each, start, stop, completed)
         return completed
 
-    def wrote_some(self, index: int, start: int, which: Mask) -> list[DirtyUnit]:
-        """Record a write of those elements of one chunk from ``start`` that ``which`` selects; return the result of `wrote`."""
+    def wrote_selected(self, index: int, start: int, selected: Mask) -> list[DirtyUnit]:
+        """Run `wrote` for the ``selected`` elements of one chunk, the first flag for element ``start``."""
         completed: list[DirtyUnit] = []
-        edges = np.flatnonzero(np.diff(which, prepend=False, append=False))
+        edges = np.flatnonzero(np.diff(selected, prepend=False, append=False))
         if len(edges) <= 2 * _FEW_SPANS:
             for first, stop in edges.reshape(-1, 2).tolist():
                 self._wrote(index, start + first, start + stop, completed)
         elif not self.is_whole(index):
-            self._in_mask(index)[start : start + len(which)] |= which
-            self._look_whether_whole(index, completed)
+            self._in_mask(index)[start : start + len(selected)] |= selected
+            self._end_mask_if_whole(index, completed)
         return completed
 
     def _in_mask(self, index: int) -> Mask:
@@ -133,7 +132,7 @@ class DirtyRun:
             self._fronts[index] = _IN_MASK
         return self._masks[index]
 
-    def _look_whether_whole(self, index: int, completed: list[DirtyUnit]) -> None:
+    def _end_mask_if_whole(self, index: int, completed: list[DirtyUnit]) -> None:
         if self._masks[index].all():
             del self._masks[index]
             self._fronts[index] = self.size
@@ -149,7 +148,7 @@ class DirtyRun:
         front = self._fronts[index]
         if front == _IN_MASK:
             self._masks[index][start:stop] = True
-            self._look_whether_whole(index, completed)
+            self._end_mask_if_whole(index, completed)
             return
         if front >= start:
             front = max(front, stop)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 import numpy as np
 
@@ -19,12 +18,10 @@ from zarrfs.arrays.booleans import invalid_boolean
 from zarrfs.arrays.chunk_store import Lasting, Merge
 from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.padding import is_padding
-from zarrfs.buffers import Buffer, NDArray
+from zarrfs.buffers import Buffer, Mask, NDArray
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.memory import spill
 from zarrfs.model.chunk_grid import Coords
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 # A chunk up to this size is read, changed and set under its lock: two quick sets may have the same file time. The lock excludes other
 # mounts from the whole folder, so larger chunks are encoded before it is taken.
@@ -168,16 +165,16 @@ def as_bits(elements: NDArray) -> NDArray:
 
 
 def of_elements(changed: Mask, begin: int, itemsize: int) -> Mask:
-    """Return which elements have a ``changed`` byte; the first flag belongs to byte ``begin`` of the first element."""
+    """Return the mask of elements with a ``changed`` byte; the first flag belongs to byte ``begin`` of the first element."""
     count = -(-(begin + len(changed)) // itemsize)
     of_bytes = np.zeros(count * itemsize, bool)
     of_bytes[begin : begin + len(changed)] = changed
-    which: Mask
+    selected: Mask
     if itemsize in (1, 2, 4, 8):
-        which = of_bytes.view(f"u{itemsize}") != 0
+        selected = of_bytes.view(f"u{itemsize}") != 0
     else:
-        which = np.logical_or.reduce(of_bytes.reshape(count, itemsize), axis=1)
-    return which
+        selected = np.logical_or.reduce(of_bytes.reshape(count, itemsize), axis=1)
+    return selected
 
 
 async def store_merged(array: Array, coords: Coords, merge: Merge) -> None:

@@ -18,9 +18,9 @@ from zarrfs.arrays.array import Array, ChunkPart
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit
 from zarrfs.arrays.filling import fill, is_filled, part
-from zarrfs.arrays.merging import ElementMerge, Mask
+from zarrfs.arrays.merging import ElementMerge
 from zarrfs.arrays.paged_shard_index import MAX_WRITTEN
-from zarrfs.buffers import Buffer, NDArray
+from zarrfs.buffers import Buffer, Mask, NDArray
 from zarrfs.errors import TooLarge, ZarrfsError
 from zarrfs.keys import Key
 from zarrfs.memory.spill import Buffers, array

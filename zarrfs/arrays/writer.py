@@ -25,11 +25,11 @@ from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout
 from zarrfs.arrays.filling import part
-from zarrfs.arrays.merging import Mask, of_elements, put
+from zarrfs.arrays.merging import of_elements, put
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.arrays.write_back import WriteBack
-from zarrfs.buffers import Buffer, NDArray
+from zarrfs.buffers import Buffer, Mask, NDArray
 from zarrfs.errors import ZarrfsError
 from zarrfs.keys import Key
 from zarrfs.memory.budget import MemoryBudget
@@ -123,11 +123,11 @@ class ArrayWriter:
         ``changed`` marks the changed bytes; an element without one is not written, and changes to it by others stay. Raises `StoreFull`
         if there is no room to stage more; elements staged before stay staged.
         """
-        which: Mask | None = None
+        selected: Mask | None = None
         if changed is not None:
             begin = offset % self._itemsize
-            each = of_elements(changed, begin, self._itemsize)
-            indices = np.flatnonzero(each)
+            flags = of_elements(changed, begin, self._itemsize)
+            indices = np.flatnonzero(flags)
             if not len(indices):
                 return
             # From the first changed element to the last one.
@@ -135,7 +135,7 @@ class ArrayWriter:
             skipped = max(0, low * self._itemsize - begin)
             data = memoryview(data)[skipped : high * self._itemsize - begin]
             offset += skipped
-            which = None if len(indices) == high - low else each[low:high]
+            selected = None if len(indices) == high - low else flags[low:high]
         first, stop = offset // self._itemsize, -(-(offset + len(data)) // self._itemsize)
         if offset % self._itemsize or (offset + len(data)) % self._itemsize:
             # Partial elements at the ends: their other bytes come from the present value.
@@ -148,12 +148,12 @@ class ArrayWriter:
         values = np.frombuffer(data, self._order.dtype)
         for box in ChunkPlan(self._shape, self._grid, first, stop).boxes():
             source = values[box.offset : box.offset + box.size].reshape(box.shape)
-            where = which[box.offset : box.offset + box.size].reshape(box.shape) if which is not None else None
+            in_box = selected[box.offset : box.offset + box.size].reshape(box.shape) if selected is not None else None
             for run in runs(self._grid, box):
-                if where is None:
+                if in_box is None:
                     await self._write(run, part(source, run.box_selection))
                 else:
-                    await self._write_some(run, part(source, run.box_selection), part(where, run.box_selection))
+                    await self._write_selected(run, part(source, run.box_selection), part(in_box, run.box_selection))
         if self._budget.nbytes > self._most_dirty:
             self._store_ahead()
 
@@ -276,23 +276,23 @@ class ArrayWriter:
                 self._ready.extend(unit.coords for unit in completed)
             done += count
 
-    async def _write_some(self, run: ChunkRun, source: NDArray, where: NDArray) -> None:
-        """Write those elements of a run of chunks that ``where`` selects; chunks without any do not become dirty."""
+    async def _write_selected(self, run: ChunkRun, source: NDArray, selected: Mask) -> None:
+        """Write the ``selected`` elements of a run of chunks; chunks without any do not become dirty."""
         length = source.shape[-1] // run.count if run.count > 1 else 0
         for number in range(run.count):
             selection = (..., slice(number * length, (number + 1) * length)) if run.count > 1 else (...,)
-            which = where[selection]
-            if not which.any():
+            in_chunk = selected[selection]
+            if not in_chunk.any():
                 continue
             one = ChunkRun((*run.coords[:-1], run.coords[-1] + number) if number else run.coords, 1, run.chunk_selection, ())
-            if which.all():
+            if in_chunk.all():
                 await self._write(one, source[selection])
                 continue
             coords = self._along(one.coords, 0)
             there = await self._writable(coords) or await self._add([coords])
-            put(part(self._view(there.elements), run.chunk_selection), source[selection], which)
+            put(part(self._view(there.elements), run.chunk_selection), source[selection], in_chunk)
             start, _ = _span(run.chunk_selection, there.inside)
-            completed = there.run.wrote_some(there.number, start, np.ascontiguousarray(which).reshape(-1))
+            completed = there.run.wrote_selected(there.number, start, np.ascontiguousarray(in_chunk).reshape(-1))
             if completed and self._start_soon is not None:
                 self._ready.extend(unit.coords for unit in completed)
 

@@ -189,12 +189,12 @@ def _bad(pairs: Pairs, first: int, stop: int) -> np.ndarray[Any, np.dtype[np.boo
         # Each distinct pair once, ordered by its beginning: it overlaps an earlier one if it begins before the maximum of their ends, and
         # a later one if the next begins before its own end.
         is_new = np.concatenate(([True], (begins[1:] != begins[:-1]) | (ends[1:] != ends[:-1])))
-        which = np.cumsum(is_new) - 1
+        number = np.cumsum(is_new) - 1
         begins, ends = begins[is_new], ends[is_new]
         overlapping = np.zeros(len(begins), bool)
         overlapping[1:] |= begins[1:] < np.maximum.accumulate(ends)[:-1]
         overlapping[:-1] |= ends[:-1] > begins[1:]
-        bad[by_offset] |= overlapping[which]
+        bad[by_offset] |= overlapping[number]
     return bad
 
 

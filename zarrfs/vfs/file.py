@@ -174,8 +174,8 @@ class StagedHandle(Handle):
 
     async def read(self, offset: int, size: int) -> Buffer:
         data = await self._read(offset, size)
-        if self._staged.given is not None:
-            self._staged.given.gave(offset, data)
+        if self._staged.known_pages is not None:
+            self._staged.known_pages.add_read(offset, data)
         return data
 
     async def _read(self, offset: int, size: int) -> Buffer:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from zarrfs.buffers import Buffer, size_with_holes, storage_nbytes
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
-from zarrfs.vfs.given import Given
+from zarrfs.vfs.known_pages import KnownPages
 from zarrfs.vfs.spill_buffer import SPILL_NBYTES, SpillBuffer
 
 
@@ -75,8 +75,8 @@ class Stage(abc.ABC):
     async def write(self, offset: int, data: Buffer) -> None:
         """Stage ``data`` at ``offset``. If it raises, the file is unchanged."""
 
-    async def write_over(self, offset: int, data: Buffer, given: Given) -> None:
-        """Run `write` for a writer that has read ``given``: in a value that changes in parts, bytes equal to those read stay."""
+    async def write_over(self, offset: int, data: Buffer, known: KnownPages) -> None:
+        """Run `write`, except that bytes equal to those of ``known`` do not count as written if the value changes in parts."""
         await self.write(offset, data)
 
     @abc.abstractmethod

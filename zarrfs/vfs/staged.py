@@ -14,7 +14,7 @@ from zarrfs import durability
 from zarrfs.buffers import Buffer
 from zarrfs.errors import NodeInDoubt, NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.vfs.content import Content, Snapshot, lost
-from zarrfs.vfs.given import Given
+from zarrfs.vfs.known_pages import KnownPages
 from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.stage import Stage, StagingRoom, State
@@ -68,7 +68,7 @@ class Staged:
         self.replaced_at = 0
         """`emptied` of the last value that replaced an array by another one; older handles are stale."""
         self.lock = trio.Lock()
-        self.given: Given | None = None
+        self.known_pages: KnownPages | None = None
         self._state = State.CLEAN
         self.stage: Stage | None = None
         self._failures = 0
@@ -138,8 +138,8 @@ class Staged:
 
     def open_to_write(self) -> None:
         """Record that a handle may write. The kernel has no older pages; from now on, what it reads is recorded."""
-        if self.given is None and (self.content.merged or self.content.in_parts):
-            self.given = Given(self.area.room.kept)
+        if self.known_pages is None and (self.content.merged or self.content.in_parts):
+            self.known_pages = KnownPages(self.area.room.kept)
 
     async def write(self, offset: int, data: Buffer, seen: Snapshot | None = None, epoch: int = 0) -> int:
         """Stage ``data``; the published bytes needed beside it are loaded first, unless truncated.
@@ -149,17 +149,17 @@ class Staged:
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
             # Taken before the load: the write refers to what was read before it.
-            given = self.given
-            empty = not given and self.content.covers(offset, len(data))
+            known = self.known_pages
+            empty = not known and self.content.covers(offset, len(data))
             stage = await self._staged(
                 empty=empty, seen=seen if self.own_epoch <= epoch else None, new_nbytes=0 if offset else len(data)
             )
-            if given:
-                await stage.write_over(offset, data, given)
+            if known:
+                await stage.write_over(offset, data, known)
             else:
                 await stage.write(offset, data)
-            if given is not None:
-                given.wrote(offset, data)
+            if known is not None:
+                known.add_written(offset, data)
             self._touch(State.DIRTY)
         return len(data)
 
@@ -167,9 +167,9 @@ class Staged:
         """Truncate or extend to ``size`` bytes; ``seen`` and ``epoch`` as for `write`."""
         self.content.check_write(size, 0)
         async with self.lock:
-            if self.given is not None:
+            if self.known_pages is not None:
                 # The kernel's pages differ from what was read before.
-                self.given.close()
+                self.known_pages.close()
             if size == 0:
                 await self._empty()
                 return
@@ -235,9 +235,9 @@ class Staged:
             self.handles -= 1
             if self.handles == 0:
                 self.area.forget(self)
-                if self.given is not None:
-                    self.given.close()
-                    self.given = None
+                if self.known_pages is not None:
+                    self.known_pages.close()
+                    self.known_pages = None
                 await self.drop()
 
     async def keep_bytes(self) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.filling import part
-from zarrfs.arrays.merging import ElementMerge, Mask, store_merged
-from zarrfs.buffers import Buffer, NDArray
+from zarrfs.arrays.merging import ElementMerge, store_merged
+from zarrfs.buffers import Buffer, Mask, NDArray
 from zarrfs.errors import (
     ChunkDecodeError,
     ChunkEncodeError,
@@ -32,7 +32,7 @@ from zarrfs.stores.values import KeyStat
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.kept import kept
 from zarrfs.vfs.stage import Stage, StagingRoom
-from zarrfs.views.nodes.chunk_snapshots import IN_FILE_NBYTES, DecodedSnapshot, EncodedSnapshot, GivenPages, as_bytes
+from zarrfs.views.nodes.chunk_snapshots import IN_FILE_NBYTES, CachedPages, DecodedSnapshot, EncodedSnapshot, as_bytes
 from zarrfs.views.nodes.chunk_stage import ChunkStage
 from zarrfs.views.nodes.missing_chunks import missing_size
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
@@ -53,7 +53,7 @@ class ChunkFile(NodeContent):
         self._open_array = open_array
         self.held_nbytes = open_array.held_nbytes
         self._coords = coords
-        self._given = GivenPages()
+        self._cached_pages = CachedPages()
         self._be_at(path if path is not None else open_array.array.path)
 
     @property
@@ -62,9 +62,9 @@ class ChunkFile(NodeContent):
 
     async def open_snapshot(self) -> Snapshot | None:
         # A later open of the same value finds it in the kernel's pages, if these have all of it.
-        if self._given.is_whole:
+        if self._cached_pages.is_whole:
             snapshot = await self.snapshot()
-            if snapshot is None or self._given.are_of(snapshot.attributes.generation):
+            if snapshot is None or self._cached_pages.are_of(snapshot.attributes.generation):
                 return snapshot
             await snapshot.aclose()
         return await self.open_to_change()
@@ -183,14 +183,14 @@ class DecodedChunk(ChunkFile):
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stored_ns)
         generation = stat.generation if stat is not None else None
         nbytes = self._nbytes if stat is not None else await missing_size(open_array.array, self._coords)
-        return DecodedSnapshot(open_array, self._coords, nbytes, mtime_ns, generation, self._room, self._given)
+        return DecodedSnapshot(open_array, self._coords, nbytes, mtime_ns, generation, self._room, self._cached_pages)
 
     async def open_to_change(self) -> Snapshot | None:
         if not self._is_variable and self._nbytes <= _AT_ONCE_NBYTES:
             found = await self._open_array.array.stored_chunk(self._coords)
             if found is not None:
                 data, stat = found
-                self._given.begin(stat.generation, self._nbytes)
+                self._cached_pages.begin(stat.generation, self._nbytes)
                 mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stat.mtime_ns)
                 return DecodedSnapshot(
                     self._open_array,
@@ -199,7 +199,7 @@ class DecodedChunk(ChunkFile):
                     mtime_ns,
                     stat.generation,
                     self._room,
-                    self._given,
+                    self._cached_pages,
                     stored=kept(data, self._room),
                 )
         return await self.snapshot()
@@ -304,7 +304,7 @@ class DecodedChunk(ChunkFile):
             mtime_ns,
             stat.generation if stat is not None else None,
             self._room,
-            self._given,
+            self._cached_pages,
             data=kept(data, self._room, in_file=len(data) >= IN_FILE_NBYTES),
         )
 
@@ -320,14 +320,14 @@ class EncodedChunk(ChunkFile):
         if stat is None:
             return None
         mtime_ns = self._context.times.mtime_ns_of(self.ident, size=stat.size, stored_ns=stat.mtime_ns)
-        return EncodedSnapshot(self._open_array, self._coords, stat, mtime_ns, self._context.staging.room.kept, self._given)
+        return EncodedSnapshot(self._open_array, self._coords, stat, mtime_ns, self._context.staging.room.kept, self._cached_pages)
 
     async def open_to_change(self) -> Snapshot | None:
         for _ in range(_TRIES):
             snapshot = await self.snapshot()
             if snapshot is None or snapshot.attributes.size > _AT_ONCE_NBYTES:
                 break
-            self._given.begin(snapshot.attributes.generation, snapshot.attributes.size)
+            self._cached_pages.begin(snapshot.attributes.generation, snapshot.attributes.size)
             try:
                 await snapshot.take()
             except StaleEntry:

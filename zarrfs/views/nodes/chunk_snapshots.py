@@ -25,8 +25,8 @@ IN_FILE_NBYTES = 1024 * 1024
 _PAGE_NBYTES = 4096
 
 
-class GivenPages:
-    """The pages that the kernel has requested of the last value that was read at its open."""
+class CachedPages:
+    """Pages of one value that the kernel has read, and therefore may cache: those of the value read last at an open."""
 
     def __init__(self) -> None:
         self._generation: str | None = None
@@ -40,8 +40,8 @@ class GivenPages:
             self._generation, self._nbytes = generation, nbytes
             self._missing = (1 << -(-nbytes // _PAGE_NBYTES)) - 1
 
-    def gave(self, generation: str | None, offset: int, nbytes: int) -> None:
-        """Record that the kernel got these bytes."""
+    def add(self, generation: str | None, offset: int, nbytes: int) -> None:
+        """Record that the kernel has read these bytes."""
         if generation == self._generation and self._missing > 0:
             first, stop = -(-offset // _PAGE_NBYTES), offset + nbytes
             last = -(-stop // _PAGE_NBYTES) if stop >= self._nbytes else stop // _PAGE_NBYTES
@@ -50,11 +50,11 @@ class GivenPages:
 
     @property
     def is_whole(self) -> bool:
-        """True if the kernel got all of the value."""
+        """True if the kernel has read all of the value."""
         return not self._missing
 
     def are_of(self, generation: str | None) -> bool:
-        """Return True if the kernel got all of the value of this generation."""
+        """Return True if the kernel has read all of the value of this generation."""
         return self.is_whole and generation == self._generation
 
 
@@ -69,7 +69,7 @@ class DecodedSnapshot(Snapshot):
         mtime_ns: int | None,
         generation: str | None,
         room: MemoryBudget,
-        given: GivenPages,
+        cached_pages: CachedPages,
         *,
         data: Kept | None = None,
         stored: Kept | None = None,
@@ -78,7 +78,7 @@ class DecodedSnapshot(Snapshot):
         self._coords = coords
         self._generation = generation
         self._room = room
-        self._given = given
+        self._cached_pages = cached_pages
         self._data = data
         self._stored = stored
         self.attributes = Attributes(False, nbytes, mtime_ns, generation=generation)
@@ -91,7 +91,7 @@ class DecodedSnapshot(Snapshot):
 
     async def read(self, offset: int, size: int) -> Buffer:
         data = await self._read(offset, size)
-        self._given.gave(self._generation, offset, len(data))
+        self._cached_pages.add(self._generation, offset, len(data))
         return data
 
     async def _read(self, offset: int, size: int) -> Buffer:
@@ -117,13 +117,19 @@ class EncodedSnapshot(Snapshot):
     """An encoded chunk at one generation."""
 
     def __init__(
-        self, open_array: OpenArray, coords: Coords, stat: KeyStat, mtime_ns: int | None, room: MemoryBudget, given: GivenPages
+        self,
+        open_array: OpenArray,
+        coords: Coords,
+        stat: KeyStat,
+        mtime_ns: int | None,
+        room: MemoryBudget,
+        cached_pages: CachedPages,
     ) -> None:
         self._open_array = open_array
         self._coords = coords
         self._generation = stat.generation
         self._room = room
-        self._given = given
+        self._cached_pages = cached_pages
         self._data: Kept | None = None
         self.attributes = Attributes(False, stat.size, mtime_ns, generation=stat.generation)
 
@@ -133,7 +139,7 @@ class EncodedSnapshot(Snapshot):
 
     async def read(self, offset: int, size: int) -> Buffer:
         data = await self._read(offset, size)
-        self._given.gave(self._generation, offset, len(data))
+        self._cached_pages.add(self._generation, offset, len(data))
         return data
 
     async def _read(self, offset: int, size: int) -> Buffer:

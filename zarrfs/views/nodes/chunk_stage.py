@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from zarrfs.arrays.merging import of_elements
-from zarrfs.buffers import Buffer, NDArray
+from zarrfs.buffers import Buffer, Mask, NDArray
 from zarrfs.memory import spill
-from zarrfs.vfs.given import Given
+from zarrfs.vfs.known_pages import KnownPages
 from zarrfs.vfs.stage import StagingRoom, ValueStage
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class Publish(Protocol):
-    """Stores ``data``, all of a chunk; with ``changed`` (of each element, in C order) only those elements of it."""
+    """Stores the chunk ``data``, or only its elements ``changed`` (C order)."""
 
     async def __call__(self, data: Buffer, changed: Mask | None = None) -> None: ...
 
 
 class ChunkStage(ValueStage):
-    """The bytes of a chunk of ``nbytes`` in elements of ``itemsize``, that begin as ``data``.
+    """The bytes of a chunk of ``nbytes`` in elements of ``itemsize``, initially ``data``.
 
     If ``data`` is None the stage begins empty, and the written bytes replace the chunk, as does a change of every element. A
     changed byte changes its element. The mask of changed elements is allocated at the first change.
@@ -39,53 +37,52 @@ class ChunkStage(ValueStage):
         self._taken = 0
 
     async def write(self, offset: int, data: Buffer) -> None:
-        self._have_mask()
+        self._require_mask()
         await super().write(offset, data)
         self._mark(offset, offset + len(data))
 
-    async def write_over(self, offset: int, data: Buffer, given: Given) -> None:
+    async def write_over(self, offset: int, data: Buffer, known: KnownPages) -> None:
         if self._is_new:
             await self.write(offset, data)
             return
-        which = given.changed(offset, data)
-        if which is not None and not which.any():
+        in_bytes = known.changed(offset, data)
+        if in_bytes is not None and not in_bytes.any():
             return
-        self._have_mask()
-        first, shown = self._whole_elements(offset, data, given)
+        self._require_mask()
+        first, shown = self._whole_elements(offset, data, known)
         changed = np.ones(len(shown) // self._itemsize, bool)
-        if which is not None:
-            changed = of_elements(which, offset - first, self._itemsize)
+        if in_bytes is not None:
+            changed = of_elements(in_bytes, offset - first, self._itemsize)
         indices = np.flatnonzero(changed)
         changed = changed[indices[0] : indices[-1] + 1]
-        # The writer sees all of an element that it changes. Elements that it read and did not change may differ in the store by
-        # now.
+        # A changed element gets all bytes that its writer sees. Unchanged elements may differ in the store by now.
         low, high = int(indices[0]) * self._itemsize, (int(indices[-1]) + 1) * self._itemsize
         piece = shown[low:high]
         if not changed.all():
-            piece = np.where(np.repeat(changed, self._itemsize), piece, self._there(first + low, high - low))
+            piece = np.where(np.repeat(changed, self._itemsize), piece, self._staged(first + low, high - low))
         await super().write(first + low, piece.data)
         self._mark(first + low, first + high, changed)
 
-    def _whole_elements(self, offset: int, data: Buffer, given: Given) -> tuple[int, NDArray]:
+    def _whole_elements(self, offset: int, data: Buffer, known: KnownPages) -> tuple[int, NDArray]:
         """Return the elements that ``data`` covers, in full or in part, as its writer sees them, in bytes; and their offset."""
         end = offset + len(data)
         first, last = offset - offset % self._itemsize, end + -end % self._itemsize
         if (first, last) == (offset, end):
             return first, np.frombuffer(data, np.uint8)
-        parts = [self._seen(first, offset - first, given), np.frombuffer(data, np.uint8), self._seen(end, last - end, given)]
+        parts = [self._seen(first, offset - first, known), np.frombuffer(data, np.uint8), self._seen(end, last - end, known)]
         return first, np.concatenate(parts)
 
-    def _seen(self, offset: int, nbytes: int, given: Given) -> NDArray:
-        shown = given.content(offset, nbytes)
-        return np.frombuffer(shown, np.uint8) if shown is not None else self._there(offset, nbytes)
+    def _seen(self, offset: int, nbytes: int, known: KnownPages) -> NDArray:
+        shown = known.content(offset, nbytes)
+        return np.frombuffer(shown, np.uint8) if shown is not None else self._staged(offset, nbytes)
 
-    def _there(self, offset: int, nbytes: int) -> NDArray:
-        there = np.frombuffer(self._bytes.read(offset, nbytes), np.uint8)
-        return np.pad(there, (0, nbytes - len(there)))
+    def _staged(self, offset: int, nbytes: int) -> NDArray:
+        staged = np.frombuffer(self._bytes.read(offset, nbytes), np.uint8)
+        return np.pad(staged, (0, nbytes - len(staged)))
 
     async def truncate(self, size: int) -> None:
         before = self.size
-        self._have_mask()
+        self._require_mask()
         await super().truncate(size)
         self._mark(min(before, size), self._nbytes if size < before else size)
 
@@ -108,7 +105,7 @@ class ChunkStage(ValueStage):
         self._taken = 0
         self._changed = None
 
-    def _have_mask(self) -> None:
+    def _require_mask(self) -> None:
         """Allocate the mask of changed elements, in a file if memory is short. Raises `TooLarge` if there is no room."""
         if self._is_new or self._changed is not None:
             return
@@ -119,9 +116,8 @@ class ChunkStage(ValueStage):
         else:
             self._changed = np.frombuffer(spill.mapped(max(1, count)), bool, count)
 
-    def _mark(self, start: int, stop: int, which: Mask | None = None) -> None:
-        """Mark the elements in bytes ``start`` to ``stop`` as changed; with ``which``, those of them that it selects."""
+    def _mark(self, start: int, stop: int, selected: Mask | None = None) -> None:
+        """Mark the elements in bytes ``start`` to ``stop`` as changed, or only the ``selected`` ones of them."""
         if self._changed is None or stop <= start:
             return
-        here = self._changed[start // self._itemsize : -(-stop // self._itemsize)]
-        here |= True if which is None else which
+        self._changed[start // self._itemsize : -(-stop // self._itemsize)] |= True if selected is None else selected

@@ -12,7 +12,7 @@ import numpy as np
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.arrays.writer import ArrayWriter
-from zarrfs.buffers import Buffer
+from zarrfs.buffers import Buffer, Mask
 from zarrfs.containers.base import FileLayout, Literal
 from zarrfs.errors import (
     ContentInvalid,
@@ -25,7 +25,7 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.vfs.given import Given, Mask
+from zarrfs.vfs.known_pages import KnownPages
 from zarrfs.vfs.stage import Stage, StagingRoom
 
 Stored = Callable[[Sequence[Key]], None]
@@ -79,10 +79,10 @@ class ElementsStage(Stage):
     async def write(self, offset: int, data: Buffer) -> None:
         await self._write(offset, data, None)
 
-    async def write_over(self, offset: int, data: Buffer, given: Given) -> None:
-        await self._write(offset, data, given)
+    async def write_over(self, offset: int, data: Buffer, known: KnownPages) -> None:
+        await self._write(offset, data, known)
 
-    async def _write(self, offset: int, data: Buffer, given: Given | None) -> None:
+    async def _write(self, offset: int, data: Buffer, known: KnownPages | None) -> None:
         await self._require_current()
         if offset + len(data) > self.size:
             raise FileTooLarge(f"{self._ident} has exactly {self.size} bytes", key=self._ident)
@@ -100,25 +100,25 @@ class ElementsStage(Stage):
                 piece = view[at - offset : at - offset + nbytes]
                 await (
                     self._writer.write(element_at, piece)
-                    if given is None
-                    else self._writer.write(*self._as_seen(element_at, piece, at, given))
+                    if known is None
+                    else self._writer.write(*self._as_seen(element_at, piece, at, known))
                 )
 
-    def _as_seen(self, element_at: int, data: Buffer, at: int, given: Given) -> tuple[int, Buffer, Mask | None]:
+    def _as_seen(self, element_at: int, data: Buffer, at: int, known: KnownPages) -> tuple[int, Buffer, Mask | None]:
         """Return the arguments of `ArrayWriter.write` for bytes written at ``at`` of the file, which is ``element_at`` in the elements.
 
         Elements written in part are completed with the bytes last read or written there: the kernel writes a mapping back in pages.
         """
-        changed = given.changed(at, data)
+        changed = known.changed(at, data)
         itemsize = self._open_array.array.metadata.data_type.itemsize
         # If these bytes are unknown, the present ones complete the elements.
-        first = given.content(at - element_at % itemsize, element_at % itemsize) or b""
-        last = given.content(at + len(data), -(element_at + len(data)) % itemsize) or b""
+        first = known.content(at - element_at % itemsize, element_at % itemsize) or b""
+        last = known.content(at + len(data), -(element_at + len(data)) % itemsize) or b""
         if not first and not last:
             return element_at, data, changed
-        which = np.zeros(len(first) + len(data) + len(last), bool)
-        which[len(first) : len(first) + len(data)] = True if changed is None else changed
-        return element_at - len(first), b"".join((first, data, last)), which
+        in_elements = np.zeros(len(first) + len(data) + len(last), bool)
+        in_elements[len(first) : len(first) + len(data)] = True if changed is None else changed
+        return element_at - len(first), b"".join((first, data, last)), in_elements
 
     async def truncate(self, size: int) -> None:
         if size > self.size:

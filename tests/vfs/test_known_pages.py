@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.length import tries
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.vfs.given import PAGE, Given
+from zarrfs.vfs.known_pages import PAGE, KnownPages
 
 SIZE = 40 * PAGE + 100
 PAGES = st.tuples(st.integers(0, 40), st.integers(1, 30)).map(lambda pair: (pair[0] * PAGE, pair[1] * PAGE))
@@ -16,21 +16,21 @@ ANY = st.tuples(st.integers(0, SIZE - 1), st.integers(1, 20 * PAGE))
 
 @tries(200)
 @given(
-    steps=st.lists(st.one_of(PAGES.map(lambda each: ("gave", *each)), ANY.map(lambda each: ("wrote", *each))), max_size=12),
+    steps=st.lists(st.one_of(PAGES.map(lambda each: ("read", *each)), ANY.map(lambda each: ("written", *each))), max_size=12),
     asked=ANY,
     room=st.sampled_from([0, 3 << 16, 1 << 30]),
 )
 def test_no_byte_counts_as_given_that_is_another_one(steps: list[tuple[str, int, int]], asked: tuple[int, int], room: int) -> None:
     budget = MemoryBudget(room)
-    kept = Given(budget)
+    kept = KnownPages(budget)
     pages = [None] * SIZE  # type: list[int | None]
     for number, (what, offset, size) in enumerate(steps, 1):
         size = min(size, SIZE - offset)
         data = bytes([number]) * size
-        if what == "gave":
-            kept.gave(offset, data)
+        if what == "read":
+            kept.add_read(offset, data)
         else:
-            kept.wrote(offset, data)
+            kept.add_written(offset, data)
         pages[offset : offset + size] = data
     assert budget.nbytes <= room
     offset, size = asked[0], min(asked[1], SIZE - asked[0])
@@ -44,9 +44,9 @@ def test_no_byte_counts_as_given_that_is_another_one(steps: list[tuple[str, int,
 
 
 def test_what_was_read_is_no_change_and_what_was_written_over_it_neither() -> None:
-    kept = Given(MemoryBudget(1 << 20))
-    kept.gave(0, bytes(PAGE + 100))
-    kept.wrote(10, b"ab")
+    kept = KnownPages(MemoryBudget(1 << 20))
+    kept.add_read(0, bytes(PAGE + 100))
+    kept.add_written(10, b"ab")
     changed = kept.changed(8, b"\0\0abc\0")
     assert changed is not None and changed.tolist() == [False, False, False, False, True, False]
     assert kept.changed(PAGE + 90, b"x" * 10) is None
@@ -56,6 +56,6 @@ def test_what_was_read_is_no_change_and_what_was_written_over_it_neither() -> No
 
 def test_who_only_writes_is_remembered_nothing_of() -> None:
     budget = MemoryBudget(1 << 20)
-    kept = Given(budget)
-    kept.wrote(0, bytes(10 * PAGE))
+    kept = KnownPages(budget)
+    kept.add_written(0, bytes(10 * PAGE))
     assert not kept and budget.nbytes == 0

@@ -7,11 +7,9 @@ are no change, so that they do not revert what other programs have stored meanwh
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from zarrfs.buffers import Buffer
+from zarrfs.buffers import Buffer, Mask
 from zarrfs.memory.budget import MemoryBudget
 
 PAGE = 4096
@@ -20,8 +18,6 @@ _BLOCK = 16 * PAGE
 _BLOCK_NBYTES = _BLOCK + 200
 # One file uses at most this fraction (one in 2) of the budget.
 _SHARE = 2
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class _Block:
@@ -34,7 +30,7 @@ class _Block:
         self.pages = 0
 
 
-class Given:
+class KnownPages:
     """The known pages of one file, as far as ``budget`` goes.
 
     In other pages, those read longest ago, all written bytes count as changes."""
@@ -47,11 +43,11 @@ class Given:
         """True if any page is known."""
         return bool(self._blocks)
 
-    def gave(self, offset: int, data: Buffer) -> None:
+    def add_read(self, offset: int, data: Buffer) -> None:
         """Record bytes that were read. The kernel reads whole pages: a short result means the end of the file."""
         self._keep(offset, data, new=True, at_end=True)
 
-    def wrote(self, offset: int, data: Buffer) -> None:
+    def add_written(self, offset: int, data: Buffer) -> None:
         """Record bytes that were written: a program that only writes reads nothing."""
         if self._blocks:
             self._keep(offset, data, new=len(data) >= PAGE, at_end=False)
