@@ -10,17 +10,17 @@ It is a copy: a node's own documents take precedence, and an unreadable copy hid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from zarrfs.dialects import documents
-from zarrfs.errors import MetadataError, NameInvalid
+from zarrfs.dialects.consolidated import children_by_path, zmetadata_documents
+from zarrfs.errors import NameInvalid
 from zarrfs.keys import NodePath
 from zarrfs.model.unparsed import Unparsed
 
 NODE_DOCUMENTS = (".zarray", ".zgroup")
-_LOOSE = frozenset({("metadata",)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +33,14 @@ class ConsolidatedCopy:
     @classmethod
     def parse(cls, key: str, data: bytes) -> ConsolidatedCopy:
         """Return the copy in ``data``, the value of ``key``. Raises `MetadataError`; a bad member is omitted."""
-        with documents.naming(key):
-            document = documents.parse_object(key, data, _LOOSE)
-            version = document.get("zarr_consolidated_format")
-            if version != 1:
-                raise MetadataError(f"zarr_consolidated_format must be 1, not {documents.shortened(version)}")
-            members = documents.mapping(documents.member(document, "metadata"), "metadata")
-        kept = {name: each for name, each in members.items() if documents.is_object(each)}
-        return cls(kept, _children(kept))
+        members = zmetadata_documents(key, data)
+        return cls(members, children_by_path(_node_paths(members)))
 
 
-def _children(members: Mapping[str, Any]) -> dict[NodePath, frozenset[str]]:
-    """Return every node with a document, and every path above one: an implicit group."""
-    below: dict[NodePath, set[str]] = {}
-    for key in members:
+def _node_paths(names: Iterable[str]) -> Iterator[NodePath]:
+    """Yield the paths of the nodes whose documents are in the copy."""
+    for key in names:
         prefix, _, name = key.rpartition("/")
-        if name not in NODE_DOCUMENTS:
-            continue
-        try:
-            path = NodePath(f"/{prefix}")
-        except NameInvalid:
-            continue
-        while path != "/" and path.name not in below.setdefault(path.parent, set()):
-            below[path.parent].add(path.name)
-            path = path.parent
-    return {path: frozenset(names) for path, names in below.items()}
+        if name in NODE_DOCUMENTS:
+            with suppress(NameInvalid):
+                yield NodePath(f"/{prefix}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects import documents
+from zarrfs.dialects.consolidated import children_by_path
 from zarrfs.dialects.v3.names import node_path
 from zarrfs.errors import MetadataError
 from zarrfs.keys import NodePath
@@ -41,7 +42,7 @@ class ConsolidatedCopy:
             path = node_path(name)
             if path is not None:
                 kept[path] = each
-        return cls(kept, _children(kept))
+        return cls(kept, children_by_path(kept))
 
 
 def copied_documents(document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -55,13 +56,3 @@ def copied_documents(document: Mapping[str, Any]) -> dict[str, Any] | None:
             return None
         raise MetadataError(f"{MEMBER} must be of kind 'inline', not {documents.shortened(copy.get('kind'))}")
     return documents.mapping(documents.member(copy, "metadata"), f"metadata in {MEMBER}")
-
-
-def _children(paths: Mapping[NodePath, Any]) -> dict[NodePath, frozenset[str]]:
-    """Return every node with a document, and every path above one: an implicit group."""
-    below: dict[NodePath, set[str]] = {}
-    for path in paths:
-        while path != "/" and path.name not in below.setdefault(path.parent, set()):
-            below[path.parent].add(path.name)
-            path = path.parent
-    return {path: frozenset(names) for path, names in below.items()}

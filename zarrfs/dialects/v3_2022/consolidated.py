@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects import documents
+from zarrfs.dialects.consolidated import children_by_path, zmetadata_documents
 from zarrfs.dialects.drafts import DraftKeys
 from zarrfs.dialects.v3_2022.names import is_path
-from zarrfs.errors import MetadataError
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.unparsed import Unparsed
 
@@ -46,24 +46,6 @@ class ConsolidatedCopy:
 
         Raises `MetadataError`; a bad member is omitted.
         """
-        with documents.naming(key):
-            document = documents.parse_object(key, data, LOOSE)
-            version = document.get("zarr_consolidated_format")
-            if version != 1:
-                raise MetadataError(f"zarr_consolidated_format must be 1, not {documents.shortened(version)}")
-            members = documents.mapping(documents.member(document, "metadata"), "metadata")
-        kept = {name: each for name, each in members.items() if documents.is_object(each)}
-        return cls(kept, _children(kept, keys))
-
-
-def _children(members: Mapping[str, Any], keys: DraftKeys) -> dict[NodePath, frozenset[str]]:
-    """Return every node with a document, and every path above one: an implicit group."""
-    below: dict[NodePath, set[str]] = {}
-    for name in members:
-        path = keys.node_of_document(name)
-        if path is None or not is_path(path) or path == GROUP:
-            continue
-        while path != "/" and path.name not in below.setdefault(path.parent, set()):
-            below[path.parent].add(path.name)
-            path = path.parent
-    return {path: frozenset(names) for path, names in below.items()}
+        members = zmetadata_documents(key, data)
+        paths = map(keys.node_of_document, members)
+        return cls(members, children_by_path(path for path in paths if path is not None and is_path(path) and path != GROUP))

@@ -1,0 +1,34 @@
+"""Parts of consolidated copies that several dialects share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from zarrfs.dialects import documents
+from zarrfs.errors import MetadataError
+from zarrfs.keys import NodePath
+
+
+def zmetadata_documents(key: str, data: bytes) -> dict[str, Any]:
+    """Return the members of a ``.zmetadata`` document of format 1 by name, from ``data``, the value of ``key``.
+
+    zarr-python 2 writes it in hierarchies of v2 and of 2022. Raises `MetadataError`; a member that is not an object is omitted.
+    """
+    with documents.naming(key):
+        document = documents.parse_object(key, data, frozenset({("metadata",)}))
+        version = document.get("zarr_consolidated_format")
+        if version != 1:
+            raise MetadataError(f"zarr_consolidated_format must be 1, not {documents.shortened(version)}")
+        members = documents.mapping(documents.member(document, "metadata"), "metadata")
+    return {name: each for name, each in members.items() if documents.is_object(each)}
+
+
+def children_by_path(paths: Iterable[NodePath]) -> dict[NodePath, frozenset[str]]:
+    """Return the names of the children of each node: the nodes at ``paths``, and those above them, which are implicit groups."""
+    children: dict[NodePath, set[str]] = {}
+    for path in paths:
+        while path != "/" and path.name not in children.setdefault(path.parent, set()):
+            children[path.parent].add(path.name)
+            path = path.parent
+    return {path: frozenset(names) for path, names in children.items()}
