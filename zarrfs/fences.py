@@ -23,7 +23,7 @@ def collected() -> Iterator[list[trio.Event]]:
 
 
 def given_up(ended: trio.Event) -> None:
-    """Register an operation that its caller has abandoned and that ends with this event."""
+    """Register the end event of an operation that its caller has abandoned."""
     found = _open.get()
     if found is not None:
         found.append(ended)

@@ -45,8 +45,8 @@ class ShardLayers:
 def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode | None = None) -> ChunkStore:
     """Return the chunks of ``node``, with the coordinates of its ``metadata.chunk_grid``.
 
-    With ``live`` they follow that node when it moves; without, they are those at the path in ``node``, whatever is there. Raises
-    `MetadataError`, `MetadataUnsupported`.
+    With ``live`` they follow that node when it moves; without, they stay at the path of ``node``. Raises `MetadataError`,
+    `MetadataUnsupported`.
     """
     chunks = _layers_of(store, node, layers, live)
     return chunks if live is None else BoundChunks(chunks, live, of_layout=True, writable=node.dialect not in layers.read_only)
@@ -80,7 +80,7 @@ async def _as_it_says(node: LiveNode) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChunkBox:
-    """The chunks with coordinates in ``ranges``. Their number comes from a document, so they are generated one at a time."""
+    """The chunks with coordinates in ``ranges``, generated one at a time: a document determines their number."""
 
     ranges: tuple[range, ...]
 

@@ -17,7 +17,7 @@ from zarrfs.model.shards import Pairs, ShardSpec, assemble
 from zarrfs.stores.values import KeyStat
 
 UNSEEN = KnownShard(KeyStat(0, None, ""), FoundPairs({}), ("", None))
-"""A shard that is replaced whole, so that its stored form was not read."""
+"""Stands for the stored form of a shard that is replaced whole, and therefore not read."""
 
 
 class ShardReplaced(Exception):

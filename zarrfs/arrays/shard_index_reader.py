@@ -99,7 +99,7 @@ class ShardIndexReader:
             return await self._read_whole(shard)
 
     async def _read_paged(self, shard: Coords) -> KnownShard | None:
-        """Return a shard whose index is not held, after checking that it exists and that its checksum, over all of it, matches."""
+        """Return a shard whose index is not kept in memory, after verifying the existence and the checksum of the index."""
         for _ in range(TRIES):
             # The end of an encoded shard is known once it is read.
             found = await self._got(shard, ByteRange(0, 1))

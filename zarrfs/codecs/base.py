@@ -120,7 +120,7 @@ class BytesStep(Protocol):
 class ArrayArrayCodec(Codec):
     """Elements to elements: `transpose`, NumPy-level filters.
 
-    ``after_another``: an element decodes from its predecessor, so that a lost one invalidates those after it.
+    ``after_another``: each element decodes from its predecessor, so a lost element invalidates all later ones.
     """
 
     after_another: ClassVar[bool] = False

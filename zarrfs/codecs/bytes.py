@@ -64,7 +64,7 @@ class Bytes(ArrayBytesCodec):
         if dtype.hasobject:
             return CodecSpec(cls.names[0], config)
         if not _has_byte_order(dtype):
-            # It is meaningless there, and zarr-python omits it when it rewrites the document.
+            # "endian" is meaningless for single bytes, and zarr-python omits it when it rewrites the document.
             config = {name: value for name, value in config.items() if name != "endian"}
         elif not config:
             config = {"endian": "little"}

@@ -125,9 +125,9 @@ class GroupContainer(FileFormat, abc.ABC):
     def layout(self, nodes: Sequence[Node]) -> FileLayout:
         """Return the layout of the file of ``nodes[0]``, a group or an array without a group above it.
 
-        The others are all nodes below it, parents first, siblings by name; those that zarrfs cannot read (`UnsupportedNode`) are among
-        them, for the format to name what it leaves out. Equal nodes have equal layouts. Raises `NotRepresentable`. May run in a thread
-        or another process: arguments and result can be pickled.
+        The others are all nodes below it, parents first, siblings by name, including each `UnsupportedNode`, so that the format can name
+        what it omits. Equal nodes have equal layouts. Raises `NotRepresentable`. May run in a thread or another process: arguments and
+        result can be pickled.
         """
 
 

@@ -310,12 +310,12 @@ def _listed(failures: list[tuple[str, str]], what: str = _FAILED) -> str:
 async def _announce(
     config: MountConfig, ours: Mount | None, ready: Callable[[], None], manager: ServiceManager, ending: Shutdown
 ) -> None:
-    """Make a request to the mount: once it is answered the mount works, and is announced."""
+    """Announce the mount once it has answered a request."""
     try:
         await threads.io(os.stat, config.mountpoint, abandon_on_cancel=True)
     except OSError:
         if ending.has_begun:
-            # There will be no answer, and those waiting for one see this process end.
+            # No announcement: processes that wait for it see this process end.
             return
         raise
     if ours is not None:

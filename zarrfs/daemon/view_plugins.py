@@ -1,4 +1,4 @@
-"""The views of a mount: which plug-ins its options choose, and what they build."""
+"""Creation of the views of a mount from the plug-ins that its options choose."""
 
 from __future__ import annotations
 

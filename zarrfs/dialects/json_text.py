@@ -172,9 +172,9 @@ class JsonText:
             begin = cut + 1
 
     def _check_slowly(self, opening: str, at: int, stop: int, names: set[str]) -> int:
-        """Check values that begin before ``stop`` one by one, if they include a large one, or nothing but numbers.
+        """Check the values that begin before ``stop`` one by one: one of them is large, or all are numbers.
 
-        Returns the begin of the rest, which is after the container if there is none.
+        Returns the start of the first value not checked, or the position after the container.
         """
         text = self.text
         while at <= stop:

@@ -249,10 +249,9 @@ class NodeEditor:
     async def erase(self, path: NodePath) -> None:
         """Remove the node at ``path`` with its chunks.
 
-        Of a group all that lies below it is removed, of an array at the root its documents and chunks only. An array whose folder
-        contains foreign keys stays; a group whose documents share the path of an array stays without the array. A group above without
-        documents exists only by its members. So that it does not vanish with the last one unrequested, it gets a document first. Raises
-        `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
+        A group is removed with all keys below it, an array at the root without other keys. An array whose folder contains foreign keys
+        stays; a group whose documents share the path of an array stays without the array. An implicit parent group gets a document
+        first, since it would vanish with its last member. Raises `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
         """
         layout = await self._new.layout_for(path)
         intent = self._intents.new()

@@ -1,7 +1,7 @@
 """Nodes known to a mount, bounded by their number and by the memory of their parsed documents.
 
-Beyond either bound the nodes looked up first are forgotten, and read again on demand. Open files of an array are not affected: they hold
-what they need of it, and it stays known here as long as they do.
+Beyond either bound the nodes looked up first are evicted, and read again on demand. An array with open files stays known until they are
+closed.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class LiveArray(LiveNode):
         self.metadata = metadata
 
     def anchor_in(self, store: Store, *, is_changing: bool) -> None:
-        """Hold its folder, if it is not held and its document there is the one that was read. ``is_changing``: this mount moves it."""
+        """Hold the array's folder, unless it is held or its document is not the one read. ``is_changing``: this mount moves the array."""
         held = self.anchor
         if self.folder is None or self.document is None or (held is not None and held.holds and not isinstance(held, AbsentFolder)):
             return

@@ -82,8 +82,9 @@ class LiveNodes:
     def make(self, path: NodePath) -> LiveArray:
         """Return an array that is being created at ``path``, without documents yet: it moves and ends with its folder.
 
-        It is not returned by `at`: there may be another, which it replaces. Its ``document`` is its group's, and its own once it is in
-        place."""
+        `at` does not return it, since it may replace another array at the path. Its ``document`` is that of its group until it is in
+        place.
+        """
         node = LiveArray(path, path.prefix, self._confirm_making)
         self._making.add(node)
         return node

@@ -193,9 +193,9 @@ class NewNodes:
             raise EntryExists(f"{node.path}: contains other nodes", key=node.path)
 
     async def clear(self, layout: Layout, node: GroupNode | ArrayNode, chunks: Collection[Key] = ()) -> None:
-        """Erase leftover chunks at a path without an array: they belong to none, and a new array starts without chunks.
+        """Erase leftover chunks at the path of a new node.
 
-        (So does a group without documents of its own, which they would hide.)
+        A new array starts without chunks, and a group without documents would be hidden by them.
         """
         if not self._store.capabilities.list:
             return

@@ -118,7 +118,7 @@ class Roots:
         return self.known
 
     async def layouts_at(self, path: NodePath) -> list[Layout]:
-        """Return the layouts that may have a node at ``path``; below a hierarchy that owns its folder, that one only."""
+        """Return the layouts that may have a node at ``path``: only one below a hierarchy that owns its folder."""
         layouts = [layout for layout in await self.layouts() if layout.holds(path)]
         for layout in layouts:
             if isinstance(layout, RootedLayout):

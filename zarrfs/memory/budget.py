@@ -2,8 +2,8 @@
 
 Three kinds of users differ in what they do when it is exhausted:
 
-* **Holders** (staged bytes, dirty chunks, chunks queued for their shard, slabs, data kept by open files) have a `share`. They `take` what
-  they need, or use a file. They never wait.
+* **Holders** (staged bytes, dirty chunks, chunks queued for their shard, slabs, data kept by open files) have a `share`. They `take` from
+  it, or use a file if it is exhausted. They never wait.
 * **Caches** hold data that can be read again. They `take` too, and release memory when another user needs it (`on_pressure`).
 * **Work** (fetch and decode, encode and store) holds memory while it runs. It waits for memory in FIFO order (`working`). The part of the
   budget outside the shares is reserved for work, so that a waiting task is served when others finish.
@@ -32,7 +32,7 @@ _working: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_memory_w
 class MemoryBudget:
     """``limit`` bytes shared by several users; ``nbytes`` are taken. Belongs to one event loop.
 
-    ``whole``: the budget that this one is a share of. ``tidy`` is called from time to time, after work has released much memory.
+    ``whole``: the budget of which this is a share. ``tidy`` is called each time that work has released `_TIDY_NBYTES` in total.
     """
 
     __slots__ = ("_caches", "_done_nbytes", "_queue", "_regaining", "_shared", "limit", "nbytes", "tidy", "whole")

@@ -126,7 +126,7 @@ def small_type(name: str) -> np.dtype[Any] | None:
 
 def is_small(dtype: np.dtype[Any]) -> bool:
     """Return True if ``dtype`` is one of those that `small_type` returns."""
-    # Without the library, which this does not import, there is no such type.
+    # The first condition is false for NumPy's own types, so ml_dtypes is not imported for them.
     return dtype.isbuiltin == _OF_A_LIBRARY and dtype in _small_types().values()
 
 

@@ -166,7 +166,7 @@ class LmdbArchive(Archive):
         with self._translated(b""):
             if self._lock_is_safe():
                 try:
-                    # By descriptor, so that it is the folder that was checked.
+                    # Opened through the descriptor: the path may lead to another folder than the checked one by now.
                     path = f"/proc/self/fd/{self._folder}" + ("" if self._is_folder else f"/{os.path.basename(self._data)}")
                     environment = _opened(lmdb, path, subdir=self._is_folder, lock=True, max_readers=126, **options)
                 except lmdb.Error:

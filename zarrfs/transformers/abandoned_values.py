@@ -1,8 +1,8 @@
 """Memory of values that a store may still read after their writers have given up.
 
-A write that misses its deadline continues, and keeps its value until it ends. Its writer gets the error and releases what it has staged,
-so the memory is no longer counted there. A store that hangs for long would accumulate such values without limit: while writes are
-abandoned, each is counted in the budget of staged bytes, or is copied to a file before it is passed to the store.
+A write that misses its deadline continues and holds its value until it ends, although its writer has got the error and has given the
+memory back to the budget. A store that hangs would accumulate such values without limit. They are therefore counted in the budget of
+staged bytes here; while there are any, a new value that exceeds the budget is copied to a file before it is passed to the store.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AbandonedValues:
     async def begin(self, held: HeldValue) -> None:
         """Prepare a value for the store; `end` has to follow. Raises `TooLarge` if there is no room for it."""
         if not self._abandoned:
-            # Its memory is counted by its writer, which waits for it.
+            # The writer, which waits, counts the memory.
             return
         self._count_all()
         held.is_counted = self._budget.take(held.nbytes)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedEntry:
-    """A changed entry, at ``path`` in the mount; ``gone``: it may have lost its name.
+    """A changed entry, at ``path`` in the mount; ``gone``: the name may no longer exist.
 
-    ``known``: it was written through this very file, so that only its attributes are outdated, not its content. ``superseded``: a later
-    open of its name gets another file, and open handles keep the old value. ``of_move``: this mount has moved the value, unchanged."""
+    ``known``: the change was written through this file, so only cached attributes are outdated, not cached content. ``superseded``: a
+    later open of the name gets another file, and open handles keep the old value. ``of_move``: this mount has moved the value, unchanged.
+    """
 
     path: str
     gone: bool = False

@@ -80,7 +80,7 @@ class Content(abc.ABC):
         """Raise `FileTooLarge` for bytes beyond the largest possible value, before anything is staged."""
 
     def covers(self, offset: int, size: int) -> bool:
-        """Return True if these bytes are the whole value, so that a write of them needs nothing of the published one."""
+        """Return True if these bytes are the whole value: a write of them does not depend on the published value."""
         return False
 
     @abc.abstractmethod

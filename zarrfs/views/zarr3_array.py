@@ -50,8 +50,8 @@ class Zarr3Array:
 
 def zarr3_array(node: ArrayNode) -> Zarr3Array:
     """Return ``node`` with its chunks as stored, if possible. Raises `NotRepresentable`."""
-    # Keys of other layouts are hidden: final v3 cannot represent all of them, and their programs do not use this view. The encoding
-    # shown is the one that most v3 programs request for a new array, so that they can create one here.
+    # Chunk key encodings of other layouts are hidden: final v3 cannot represent all of them, and their programs do not use this view.
+    # `KEYS` is what most v3 programs request for a new array, so they can create arrays here.
     keys = node.metadata.chunk_key_encoding if node.dialect == V3.name else KEYS
     try:
         if node.dialect != V3.name and _is_transposed_text(node.metadata):

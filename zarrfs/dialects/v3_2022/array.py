@@ -272,7 +272,7 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tup
 
 
 def _with_filters(attributes: Mapping[str, Any], filters: list[Any]) -> dict[str, Any]:
-    """Return the attributes with exactly these hidden filters: those of an array that was copied do not apply to this one."""
+    """Return the attributes with exactly these hidden filters: attributes copied from another array may contain its filters."""
     edited = dict(attributes)
     if looks_like_filters(edited.get(FILTERS)) and not are_same_filters(edited[FILTERS], filters):
         del edited[FILTERS]

@@ -1,8 +1,8 @@
 """Mountpoints within a folder whose file systems may wait for a server, as entries of the folder.
 
-Names of one folder are looked up one after the other, by the kernel too: a wait for one that hangs would block all others. A
-mountpoint therefore gets `GRACE_SECONDS` to answer, and is then listed as a folder of unknown time. Each mountpoint has at most one
-request in flight, so that one that hangs occupies one thread.
+The kernel looks up the names of a folder one after the other, so a mountpoint that hangs would block the others. Each mountpoint gets
+`GRACE_SECONDS` to answer and is then listed as a folder of unknown time. It has at most one request in flight, and thus occupies at most
+one thread.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _PRIVATE = 0o600
 _FRESH = 0o1700
 """Mode of a folder between its creation and its change of owner.
 
-No other folder has it, so that one put in its place by another program before it is opened does not change owner."""
+No other folder has this mode: a folder that another program puts at the path before it is opened does not get the new owner."""
 
 
 class Owner(NamedTuple):

@@ -16,7 +16,7 @@ class ChangeTimes:
         self._times: dict[NodePath, int] = {}
 
     def changed(self, path: NodePath) -> None:
-        """Record a change now, of anything in the group at ``path``."""
+        """Record that the group at ``path``, or a node below it, changed now."""
         self._times.pop(path, None)
         self._times[path] = time.time_ns()
         if len(self._times) > _REMEMBERED:

@@ -116,11 +116,11 @@ class MountOnly:
         return path in self._unwritten
 
     def array_created(self, path: NodePath) -> None:
-        """Record that a folder became an array here."""
+        """Record that a folder of the view became an array."""
         self._created_arrays.add(path)
 
     def is_created_array(self, path: NodePath) -> bool:
-        """Return True if it did: programs that fill it expect only the folders that they create."""
+        """Return True if a folder of the view became the array: its writer expects only the folders that it creates."""
         return path in self._created_arrays
 
     def hide_until_listed(self, path: NodePath, document: str, rendered: bytes | None) -> None:

@@ -1,8 +1,8 @@
 """Consolidated copies as a view of nodes shows them (docs/design/025-consolidated-copies.md).
 
-If the store has a copy in a group, in its own layout, the view shows one in its own form, composed of the documents that it shows
-of the nodes there: never the stored bytes. It is computed at a request for its size or bytes, from cached or looked-up nodes, and
-is valid until a node changes; while changes by other programs are not reported, at most as long as cached nodes.
+For a copy in the store, the view shows one in its own layout, generated from the documents that it shows of the nodes below the group.
+It is generated when its size or bytes are requested, and is valid until a node changes, or as long as cached nodes where the store does
+not report changes by other programs.
 
 A copy written by a program is stored once all arrays that it names exist (``cp -r`` copies in any order). Until then, and always if
 the store's layout has no copies, only this mount shows one.

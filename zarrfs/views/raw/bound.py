@@ -1,7 +1,7 @@
-"""Folders of ``raw/`` that a program has looked up: each continues to stand for the same folder of the store.
+"""Looked-up folders of ``raw/``, each bound to one folder of the store.
 
-A program that has one open, or as its working directory, uses it through its inode, while another program may replace the folder.
-If the store can distinguish the two (`zarrfs.stores.base.Store.anchor`), the first is stale.
+A program uses an open folder or a working directory by its inode, while another program may replace the folder. A replaced folder is
+stale, if the store can distinguish it from its successor (`zarrfs.stores.base.Store.anchor`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zarrfs.stores.presupposing import presupposing
 
 
 class BoundFolder:
-    """A looked-up folder. ``prefix``: its place in the store; this mount's own renames update it once they have ended.
+    """A looked-up folder, at ``prefix`` in the store. Renames by this mount update ``prefix`` when they end.
 
     ``is_changing``: see `BoundFolders`."""
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 # Values up to this size are read whole, once, at the first read; larger ones in the requested ranges.
 WHOLE_NBYTES = 8 * 1024 * 1024
-# Values up to this size are read at open: that costs no more than the check that they still exist.
+# Values up to this size are read at open, for the cost of the check that they exist.
 _AT_ONCE_NBYTES = 64 * 1024
 # Larger values are loaded for a change in pieces of this size.
 _PIECE_NBYTES = 1024 * 1024
