@@ -11,7 +11,7 @@ from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 from tests.arrays.test_sharded import node
 from tests.support.stores import WaitingStore
 from zarrfs.arrays.chunk_store import ChunkStore
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.live_node import LiveNode, with_memory
 from zarrfs.arrays.queued_shard import QueuedShard
@@ -51,7 +51,7 @@ class Live:
 
     def chunks(self, store: Store, layers: ShardLayers | None = None) -> ChunkStore:
         array = ARRAY if layers is None else replace(node((8,), ShardSpec((4,))))
-        return chunks_of(store, array, layers or ShardLayers(HierarchyCounters()), self.node)
+        return chunks_of(store, array, layers or ShardLayers(WorkCounters()), self.node)
 
 
 async def a_and_b() -> MemoryStore:
@@ -213,7 +213,7 @@ async def test_a_queued_shard_is_stored_where_its_array_is(autojump_clock: MockC
             on_change=lambda change, prefix, coords: None,
             on_failure=lambda key, error: None,
         )
-        chunks = live.chunks(store, ShardLayers(HierarchyCounters(), queue=queue))
+        chunks = live.chunks(store, ShardLayers(WorkCounters(), queue=queue))
         await chunks.update({(0,): b"one"})
         await trio.sleep(1)
         assert store.waiting
@@ -257,7 +257,7 @@ async def test_a_shard_of_an_array_that_is_gone_is_dropped_and_told_unless_it_wa
                 on_failure=lambda key, error: None,
                 on_loss=lose,
             )
-            await live.chunks(MemoryStore(), ShardLayers(HierarchyCounters(), queue=queue)).update({(0,): b"one"})
+            await live.chunks(MemoryStore(), ShardLayers(WorkCounters(), queue=queue)).update({(0,): b"one"})
             live.node.erased_by_mount = erased_by_mount
             live.node.end("was erased")
             failed = await queue.end()

@@ -73,9 +73,9 @@ async def test_an_encoded_shard_is_not_read_by_each_who_asks_and_again_when_othe
         await wait_all_tasks_blocked()
         waiting.let_go()
     # Only those readers that were admitted before the first result read it.
-    assert reads(store) == turns._AT_ONCE < 5
+    assert reads(store) == turns._CONCURRENT_TURNS < 5
     assert [await shards.get((number,), ByteRange(0, 1)) for number in (0, 1, 0)] == [b"0", b"4", b"0"]
-    assert reads(store) == turns._AT_ONCE + 2
+    assert reads(store) == turns._CONCURRENT_TURNS + 2
 
 
 class Gone(ForwardingStore):

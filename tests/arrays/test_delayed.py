@@ -13,7 +13,7 @@ from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 from tests.arrays.test_sharded import node, opened, reads, sets
 from tests.support.stores import FailingStore, WaitingStore
 from zarrfs.arrays.chunk_store import ChunkStore
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.buffers import Buffer
@@ -64,7 +64,7 @@ async def mounted(
             on_change=lambda change, prefix, coords: mount.told.extend((change.kind, each) for each in coords),
             on_failure=lambda key, error: mount.failures.append(key),
         )
-        layers = ShardLayers(HierarchyCounters(), queue=queue)
+        layers = ShardLayers(WorkCounters(), queue=queue)
         mount = Mount(queue, chunks_of(store, array, layers))
         yield mount
         nursery.cancel_scope.cancel()

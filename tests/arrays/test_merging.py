@@ -21,7 +21,7 @@ from tests.support.length import tries
 from tests.support.stores import InterruptedStore
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.chunk_cache import ChunkCache
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.merging import ElementMerge, store_merged
@@ -127,7 +127,7 @@ async def mounted(store: Store, example: Example, delay: float) -> AsyncIterator
             on_change=lambda change, prefix, coords: [mount.reader.discard(each) for each in coords] and None,
             on_failure=lambda key, error: None,
         )
-        counters, budget = HierarchyCounters(), MemoryBudget(64 << 20)
+        counters, budget = WorkCounters(), MemoryBudget(64 << 20)
         node = example.node
 
         async def confirm(live: LiveNode) -> bool:

@@ -12,7 +12,7 @@ from trio.testing import trio_test
 from tests.arrays.test_sharded import CHECKED, arrays, node, opened
 from tests.support.length import tries
 from zarrfs.arrays import shard_index_reader
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
 from zarrfs.arrays.shard_survey import ShardSurvey, SurveyedShard
@@ -127,7 +127,7 @@ async def test_holes_as_zarrita_marks_them_where_the_index_is_at_the_start(in_pa
 async def test_an_index_is_read_once_for_all_who_ask_and_again_when_others_took_its_room() -> None:
     array, store = node((8,), ShardSpec((4,), index_codecs=CHECKED)), MemoryStore()
     await opened(store, array)[0].update({(number,): b"%d" % number for number in range(8)})
-    counters = HierarchyCounters()
+    counters = WorkCounters()
     cache = ShardIndexCache(1)
     chunks = chunks_of(store, array, ShardLayers(counters, indexes=cache))
     async with trio.open_nursery() as nursery:

@@ -15,7 +15,7 @@ from tests.arrays.test_shard_changes import Late
 from tests.arrays.test_sharded import opened, sets
 from tests.support.stores import FailingStore, InterruptedStore
 from zarrfs.arrays.array import Array
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.delayed import DelayedChunks
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.merging import ElementMerge, LastingMerge, store_merged
@@ -158,7 +158,7 @@ OF_SHARDS = Example((4,), (2,), "<i2", (2,), "C", "little", True)
 
 
 def array_over(store: Store, example: Example = EXAMPLE) -> Array:
-    node, counters, budget = example.node, HierarchyCounters(), MemoryBudget(UNLIMITED)
+    node, counters, budget = example.node, WorkCounters(), MemoryBudget(UNLIMITED)
     return Array(node, chunks_of(store, node, ShardLayers(counters, budget)), counters, budget)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.length import unhurried
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.shard_survey import ShardSurvey
 from zarrfs.keys import NodePath, Prefix
@@ -64,8 +64,8 @@ def test_every_chunk_is_found_in_its_shard_and_nothing_else(array: ArrayNode, da
 
     async def main() -> None:
         store = MemoryStore()
-        await chunks_of(store, array, ShardLayers(HierarchyCounters())).update(written)
-        survey = ShardSurvey(chunks_of(store, array, ShardLayers(HierarchyCounters())), metadata)
+        await chunks_of(store, array, ShardLayers(WorkCounters())).update(written)
+        survey = ShardSurvey(chunks_of(store, array, ShardLayers(WorkCounters())), metadata)
         listed = [shard async for shard, _, _ in survey.list_shards()]
         outermost = {tuple(i // n for i, n in zip(each, metadata.chunks_per_key, strict=True)) for each in written}
         assert sorted(listed) == sorted(outermost)
@@ -89,7 +89,7 @@ def test_every_chunk_is_found_in_its_shard_and_nothing_else(array: ArrayNode, da
 async def test_possible_chunks_are_those_inside_of_the_grid() -> None:
     array = node((5, 3), ShardSpec((4, 2)))
     store = MemoryStore()
-    chunks = chunks_of(store, array, ShardLayers(HierarchyCounters()))
+    chunks = chunks_of(store, array, ShardLayers(WorkCounters()))
     await chunks.update({(0, 0): b"a", (4, 2): b"b"})
     found = [each async for each in ShardSurvey(chunks, array.metadata).survey([(0, 0), (0, 1), (1, 1)])]
     assert [(each.coords, each.stored, each.possible) for each in found] == [((0, 0), 1, 8), ((1, 1), 1, 1)]

@@ -14,7 +14,7 @@ from trio.testing import trio_test
 
 from tests.support.length import tries
 from zarrfs.arrays.chunk_store import ChunkStore
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.sharded import levels
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid, StoreAccessDenied
@@ -47,9 +47,9 @@ def node(grid_shape: tuple[int, ...], *specs: ShardSpec) -> ArrayNode:
     return ArrayNode(path=NodePath("/a"), dialect="v3", metadata=metadata, chunk_prefix=Prefix("a/"))
 
 
-def opened(store: Store, array: ArrayNode) -> tuple[ChunkStore, HierarchyCounters]:
+def opened(store: Store, array: ArrayNode) -> tuple[ChunkStore, WorkCounters]:
     """Return its chunks, with no shard cached."""
-    counters = HierarchyCounters()
+    counters = WorkCounters()
     return chunks_of(store, array, ShardLayers(counters)), counters
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from trio.testing import trio_test
 
 from tests.support.length import tries
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.slab_pool import Slab, SlabPool
 from zarrfs.memory.budget import MemoryBudget
 
@@ -25,7 +25,7 @@ async def added(pool: SlabPool, index: int, nbytes: int, serial: int = 1) -> Sla
 
 @trio_test
 async def test_memory_is_used_again() -> None:
-    pool = SlabPool(64 * KIB, HierarchyCounters())
+    pool = SlabPool(64 * KIB, WorkCounters())
     slab = await added(pool, 0, 16 * KIB)
     address = slab.memory.ctypes.data
     pool.passed(slab)
@@ -38,7 +38,7 @@ async def test_memory_is_used_again() -> None:
 
 @trio_test
 async def test_a_much_larger_buffer_is_not_used_for_a_small_slab() -> None:
-    pool = SlabPool(64 * KIB, HierarchyCounters())
+    pool = SlabPool(64 * KIB, WorkCounters())
     pool.passed(await added(pool, 0, 40 * KIB))
     small = await added(pool, 1, 8 * KIB)
     assert (small.buffer.nbytes, pool.nbytes) == (8 * KIB, 48 * KIB)
@@ -46,7 +46,7 @@ async def test_a_much_larger_buffer_is_not_used_for_a_small_slab() -> None:
 
 @trio_test
 async def test_the_least_recently_used_idle_slab_is_displaced() -> None:
-    pool = SlabPool(64 * KIB, HierarchyCounters())
+    pool = SlabPool(64 * KIB, WorkCounters())
     for index in range(4):
         await added(pool, index, 16 * KIB)
     first = pool.get((1, 0))
@@ -59,7 +59,7 @@ async def test_the_least_recently_used_idle_slab_is_displaced() -> None:
 @trio_test
 async def test_memory_that_is_wanted_elsewhere_is_what_nobody_would_miss(tmp_path: Path) -> None:
     budget = MemoryBudget(64 * KIB)
-    pool = SlabPool(1 << 20, HierarchyCounters(), str(tmp_path), budget)
+    pool = SlabPool(1 << 20, WorkCounters(), str(tmp_path), budget)
     passed, idle, pinned, last = [await added(pool, index, 16 * KIB) for index in range(4)]
     pinned.pins = 1
     pool.passed(passed)
@@ -80,7 +80,7 @@ async def test_memory_that_is_wanted_elsewhere_is_what_nobody_would_miss(tmp_pat
 
 @trio_test
 async def test_memory_of_another_size_makes_room_before_anything_in_use_goes() -> None:
-    pool = SlabPool(64 * KIB, HierarchyCounters())
+    pool = SlabPool(64 * KIB, WorkCounters())
     small, kept = await added(pool, 0, 16 * KIB), await added(pool, 1, 16 * KIB)
     pool.passed(small)
     assert (await added(pool, 2, 48 * KIB)).buffer.nbytes == 48 * KIB
@@ -89,7 +89,7 @@ async def test_memory_of_another_size_makes_room_before_anything_in_use_goes() -
 
 @trio_test
 async def test_when_all_is_forgotten_whoever_needs_a_slab_keeps_its_memory() -> None:
-    pool = SlabPool(64 * KIB, HierarchyCounters())
+    pool = SlabPool(64 * KIB, WorkCounters())
     pinned, idle = await added(pool, 0, 16 * KIB, serial=1), await added(pool, 0, 16 * KIB, serial=2)
     pinned.pins = 1
     pinned.memory[:] = 5
@@ -102,7 +102,7 @@ async def test_when_all_is_forgotten_whoever_needs_a_slab_keeps_its_memory() -> 
 
 @trio_test
 async def test_what_is_in_use_is_not_displaced_and_the_next_lies_in_a_file(tmp_path: Path) -> None:
-    counters = HierarchyCounters()
+    counters = WorkCounters()
     pool = SlabPool(32 * KIB, counters, str(tmp_path))
     read, pinned = await added(pool, 0, 16 * KIB), await added(pool, 1, 16 * KIB)
     read.readers, pinned.pins = 1, 1
@@ -121,7 +121,7 @@ async def test_what_is_in_use_is_not_displaced_and_the_next_lies_in_a_file(tmp_p
 
 @trio_test
 async def test_a_slab_larger_than_the_limit_lies_in_a_file(tmp_path: Path) -> None:
-    pool = SlabPool(16 * KIB, HierarchyCounters(), str(tmp_path))
+    pool = SlabPool(16 * KIB, WorkCounters(), str(tmp_path))
     slab = await added(pool, 0, 17 * KIB)
     assert slab.spilled and pool.nbytes == 0
     pool.passed(slab)
@@ -130,7 +130,7 @@ async def test_a_slab_larger_than_the_limit_lies_in_a_file(tmp_path: Path) -> No
 
 @trio_test
 async def test_two_who_need_the_same_file_get_one(tmp_path: Path) -> None:
-    counters = HierarchyCounters()
+    counters = WorkCounters()
     pool = SlabPool(0, counters, str(tmp_path))
     slabs: list[Slab] = []
 
@@ -146,7 +146,7 @@ async def test_two_who_need_the_same_file_get_one(tmp_path: Path) -> None:
 
 @trio_test
 async def test_a_file_takes_at_most_half_of_what_is_free(tmp_path: Path) -> None:
-    pool = SlabPool(0, HierarchyCounters(), str(tmp_path))
+    pool = SlabPool(0, WorkCounters(), str(tmp_path))
     status = os.statvfs(tmp_path)
     with pytest.raises(OSError, match="exceed half of the free space"):
         await added(pool, 0, status.f_bavail * status.f_frsize)
@@ -157,7 +157,7 @@ async def test_a_file_takes_at_most_half_of_what_is_free(tmp_path: Path) -> None
 
 @trio_test
 async def test_discarded_memory_stays_with_whoever_needs_it() -> None:
-    pool = SlabPool(64 * KIB, HierarchyCounters())
+    pool = SlabPool(64 * KIB, WorkCounters())
     slab = await added(pool, 0, 16 * KIB)
     slab.pins = 1
     slab.memory[:] = 9
@@ -170,7 +170,7 @@ async def test_discarded_memory_stays_with_whoever_needs_it() -> None:
 
 @trio_test
 async def test_discard_names_an_array_or_one_slab() -> None:
-    pool = SlabPool(64 * KIB, HierarchyCounters())
+    pool = SlabPool(64 * KIB, WorkCounters())
     for serial in (1, 2):
         for index in (0, 1):
             await added(pool, index, 4 * KIB, serial)
@@ -185,7 +185,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool = SlabPool(64 * KIB, HierarchyCounters())
+        self.pool = SlabPool(64 * KIB, WorkCounters())
         self.slabs: dict[tuple[int, int], Slab] = {}
 
     @rule(index=st.integers(0, 9), nbytes=st.integers(1, 40 * KIB))

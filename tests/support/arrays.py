@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.small_stores import array_document
 from zarrfs.arrays.chunk_cache import ChunkCache
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.reader_pool import ReaderPool, StartSoon
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.codecs.chain import CodecChain
@@ -119,7 +119,7 @@ class Reading:
 
     store: Store
     hierarchy: Hierarchy
-    counters: HierarchyCounters
+    counters: WorkCounters
     slabs: SlabPool
     cache: ChunkCache
 
@@ -141,7 +141,7 @@ def reading(
     start_soon: StartSoon | None = None,
 ) -> Reading:
     """Return readers over ``store`` with small sizes, so that small arrays reach every limit."""
-    counters = HierarchyCounters()
+    counters = WorkCounters()
     cache, slabs = ChunkCache(cache_limit), SlabPool(slab_limit, counters)
     pool = ReaderPool(cache, slabs, ttl=ttl, start_soon=start_soon, slab_nbytes=slab_nbytes, window_nbytes=window_nbytes)
     return Reading(store, Hierarchy(store, pool, counters, ttl=ttl), counters, slabs, cache)

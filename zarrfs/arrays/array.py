@@ -14,7 +14,7 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.arrays.booleans import has_booleans, invalid_boolean
 from zarrfs.arrays.chunk_store import ChunkStore
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.live_node import with_memory
 from zarrfs.arrays.padding import encode_padded
@@ -59,9 +59,7 @@ class Array:
     whole chunk is its encoding by the ``plain`` chain (`zarrfs.codecs.chain.PLAIN_OBJECTS`), as an array of bytes.
     """
 
-    def __init__(
-        self, node: ArrayNode, chunks: ChunkStore, counters: HierarchyCounters, budget: MemoryBudget | None = None
-    ) -> None:
+    def __init__(self, node: ArrayNode, chunks: ChunkStore, counters: WorkCounters, budget: MemoryBudget | None = None) -> None:
         self.node = node
         self.chunks = chunks
         self.chain = CodecChain.build(node.metadata.codecs, node.metadata.data_type, node.metadata.fill_value)
@@ -69,7 +67,7 @@ class Array:
         self.serial = next(_serials)
         self._has_booleans = has_booleans(node.metadata.data_type.dtype)
         self._counters = counters
-        self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
+        self._budget = budget or MemoryBudget(UNLIMITED)
 
     @property
     def path(self) -> NodePath:

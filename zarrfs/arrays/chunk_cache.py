@@ -58,7 +58,7 @@ class ChunkCache:
         self.limit = limit
         self.nbytes = 0
         self.mapped_nbytes = 0
-        self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
+        self._budget = budget or MemoryBudget(UNLIMITED)
         self._budget.on_pressure(self._release)
         self.hits = 0
         self._entries: OrderedDict[CacheKey, _Entry] = OrderedDict()

@@ -1,4 +1,4 @@
-"""Counters of the hierarchy. They do not depend on the machine, so tests and users may compare them with bounds."""
+"""Counts of work on arrays and documents: independent of the machine, so tests and users can compare them with a bound."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class HierarchyCounters:
-    """Counts since the start of the mount."""
+class WorkCounters:
+    """Operations since the start of the mount, by kind."""
 
     chunks_decoded: int = 0
     chunks_encoded: int = 0

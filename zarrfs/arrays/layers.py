@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from zarrfs.arrays.bound_chunks import BoundChunks
 from zarrfs.arrays.chunk_store import ChunkStore, StoredChunks
 from zarrfs.arrays.compressed_shards import CompressedShards, DecompressedShards
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.delayed import DelayedChunks
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
@@ -34,7 +34,7 @@ class ShardLayers:
     chunks.
     """
 
-    counters: HierarchyCounters
+    counters: WorkCounters
     budget: MemoryBudget = field(default_factory=lambda: MemoryBudget(UNLIMITED))
     indexes: ShardIndexCache = field(default_factory=lambda: ShardIndexCache(INDEXES_NBYTES))
     decoded: DecompressedShards = field(default_factory=DecompressedShards)

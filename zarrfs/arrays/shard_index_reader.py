@@ -10,7 +10,7 @@ import trio
 
 from zarrfs import threads
 from zarrfs.arrays.chunk_store import ChunkStore
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.paged_shard_index import HELD_NBYTES, PAGE_PAIRS, Found, FoundPairs, PagedIndex, Tally
 from zarrfs.arrays.shard_index_cache import KnownShard
 from zarrfs.arrays.turns import Turns
@@ -38,7 +38,7 @@ _CHECKSUM_NBYTES = 4
 class ShardIndexReader:
     """Reader of the indexes of ``parent``'s shards. ``paged``: they are read in pages; ``nbytes``: encoded size of each index."""
 
-    def __init__(self, parent: ChunkStore, spec: ShardSpec, counters: HierarchyCounters, turns: Turns) -> None:
+    def __init__(self, parent: ChunkStore, spec: ShardSpec, counters: WorkCounters, turns: Turns) -> None:
         self._parent = parent
         self._spec = spec
         self._counters = counters

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from zarrfs import threads
 from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written, new_generation
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex, Tally, not_at_once
 from zarrfs.arrays.shard_changes import UNSEEN, ShardReplaced, assembled, reapplied, within
 from zarrfs.arrays.shard_index_cache import KnownShard, ShardIndexCache, ShardKey
@@ -47,7 +47,7 @@ class ShardedChunks(ChunkStore):
     """The chunks of a grid of ``grid_shape``, in the shards of ``parent``."""
 
     def __init__(
-        self, parent: ChunkStore, spec: ShardSpec, grid_shape: Shape, indexes: ShardIndexCache, counters: HierarchyCounters
+        self, parent: ChunkStore, spec: ShardSpec, grid_shape: Shape, indexes: ShardIndexCache, counters: WorkCounters
     ) -> None:
         self.spec = spec
         self._parent = self.below = parent

@@ -14,7 +14,7 @@ import numpy as np
 import trio
 
 from zarrfs import threads
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.flight import Flight
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.memory.spill import reserve
@@ -83,10 +83,10 @@ class SlabPool:
     """
 
     def __init__(
-        self, limit: int, counters: HierarchyCounters, directory: str | None = None, budget: MemoryBudget | None = None
+        self, limit: int, counters: WorkCounters, directory: str | None = None, budget: MemoryBudget | None = None
     ) -> None:
         self.limit = limit
-        self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
+        self._budget = budget or MemoryBudget(UNLIMITED)
         (self._budget.whole or self._budget).on_pressure(self._release)
         self.nbytes = 0
         self._counters = counters

@@ -11,16 +11,16 @@ from types import TracebackType
 
 import trio
 
-_AT_ONCE = 2
+_CONCURRENT_TURNS = 2
 
-_mine: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_turn", default=False)
+_holds_turn: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_turn", default=False)
 
 
 class Turns:
-    """A supply of ``at_once`` concurrent turns."""
+    """A supply of `_CONCURRENT_TURNS` turns."""
 
-    def __init__(self, at_once: int = _AT_ONCE) -> None:
-        self._semaphore = trio.Semaphore(at_once)
+    def __init__(self) -> None:
+        self._semaphore = trio.Semaphore(_CONCURRENT_TURNS)
 
     def take(self) -> _Turn:
         """Return an async context manager that holds one turn."""
@@ -35,15 +35,15 @@ class _Turn:
         self._token: contextvars.Token[bool] | None = None
 
     async def __aenter__(self) -> None:
-        if not _mine.get():
+        if not _holds_turn.get():
             try:
                 # Without a checkpoint: a turn is usually free.
                 self._semaphore.acquire_nowait()
             except trio.WouldBlock:
                 await self._semaphore.acquire()
-            self._token = _mine.set(True)
+            self._token = _holds_turn.set(True)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._token is not None:
-            _mine.reset(self._token)
+            _holds_turn.reset(self._token)
             self._semaphore.release()

@@ -40,7 +40,7 @@ def number(spec: CodecSpec, name: str) -> int | float:
     return value
 
 
-def boolean(spec: CodecSpec, name: str, default: bool = _REQUIRED) -> bool:
+def boolean(spec: CodecSpec, name: str, default: bool) -> bool:
     """Return a boolean member."""
     value = _member(spec, name, default)
     if type(value) is not bool:

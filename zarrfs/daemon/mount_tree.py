@@ -18,7 +18,7 @@ import trio
 
 from zarrfs import __version__, threads
 from zarrfs.arrays.chunk_cache import ChunkCache
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
@@ -121,7 +121,7 @@ class MountTree:
         # One limit for all together; sequential readers get the largest share (docs/design/017-memory.md).
         spill = cache_directory(config)
         self.losses = Losses(Rescue(spill, public_url(config.store)))
-        self.counters = HierarchyCounters()
+        self.counters = WorkCounters()
         freed = FreedMemory(lambda: budget.nbytes)
         budget.tidy = lambda: self._tasks.start_apart(threads.io, freed.give_back)
         configure(spill, max(1 << 20, min(limit // _LARGE, _LARGE_NBYTES)))

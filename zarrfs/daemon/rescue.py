@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from zarrfs import threads
 from zarrfs.arrays.array import Array
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.buffers import Buffer
@@ -190,7 +190,7 @@ class _RescueStore:
         assert store is not None
         layout = next(dialect for dialect in dialects() if dialect.name == node.dialect).create(Prefix(""))
         node = replace(node, chunk_prefix=layout.chunk_prefix(node.path))
-        counters = HierarchyCounters()
+        counters = WorkCounters()
         array = Array(node, chunks_of(store, node, ShardLayers(counters)), counters)
         for key, document in (layout.entry_documents() | layout.format(node)).items():
             await store.set(key, document)

@@ -12,9 +12,7 @@ from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Store
 
 
-async def hidden_keys(
-    store: Store, node: Node, prefixes: Iterable[Prefix], own: Collection[str], lock_suffix: str = ""
-) -> list[str]:
+async def hidden_keys(store: Store, node: Node, prefixes: Iterable[Prefix], own: Collection[str], lock_suffix: str) -> list[str]:
     """Return the names of such keys and prefixes in ``prefixes``, the folders of ``node``; at least one if any exists.
 
     ``own``: keys and prefixes that belong to the node, as its chunks do, and the locks beside them (`Dialect.lock_suffix`).

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from zarrfs import threads
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.hierarchy.known_nodes import KnownNode, Source
@@ -39,7 +39,7 @@ class NodeReader:
         store: Store,
         stored: StoredDocuments,
         roots: Roots,
-        counters: HierarchyCounters,
+        counters: WorkCounters,
         weigh: Callable[[NodePath, Mapping[Key, bytes]], None],
     ) -> None:
         self._store = store

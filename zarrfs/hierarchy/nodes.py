@@ -17,7 +17,7 @@ import trio
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import each_found, in_order
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.flight import Flight
 from zarrfs.arrays.layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
 from zarrfs.arrays.reader_pool import ReaderPool
@@ -60,7 +60,7 @@ class Hierarchy:
         self,
         store: Store,
         readers: ReaderPool,
-        counters: HierarchyCounters,
+        counters: WorkCounters,
         *,
         ttl: float,
         layers: ShardLayers | None = None,

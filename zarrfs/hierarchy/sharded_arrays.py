@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zarrfs import threads
 from zarrfs.arrays.chunk_cache import ChunkCache
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.slab_pool import SlabPool
 from zarrfs.dialects.base import Dialect, Layout
@@ -64,7 +64,7 @@ class ShardedArrays:
     """The sharded arrays of ``store``. What was learnt is valid for ``ttl`` seconds, or until `changed`."""
 
     def __init__(self, store: Store, *, ttl: float, dialects: Sequence[Dialect] | None = None) -> None:
-        counters = HierarchyCounters()
+        counters = WorkCounters()
         readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
         self._hierarchy = Hierarchy(store, readers, counters, ttl=ttl, dialects=dialects)
         self._lists = store.capabilities.list

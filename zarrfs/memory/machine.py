@@ -24,7 +24,7 @@ def default_limit(root: Path = Path("/")) -> int:
     return min(_MAX_NBYTES, max(total // _PART, min(_MIN_NBYTES, total // _MIN_PART)))
 
 
-def total_nbytes(root: Path = Path("/")) -> int:
+def total_nbytes(root: Path) -> int:
     """Return the memory in bytes that this process may use: the machine's, or the limit of its cgroup."""
     total = _meminfo(root).get("MemTotal", _MIN_NBYTES * _PART)
     return min([total, *(limit for folder in _cgroups(root) if (limit := _limit(folder)) is not None)])

@@ -19,15 +19,14 @@ NBYTES = 8 << 20
 """Size for a new worker's buffer and a copy of the largest WRITE (1 MiB each), and arenas for small objects."""
 _MAP_NORESERVE = 0x4000
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-# Interval, in calls, of checks for limits, which may be set for a running process (prlimit(1)).
-_LOOKED_AT_AGAIN = 256
+# Limits are checked again after this number of `Reserve.lend`: prlimit(1) sets them in a running process.
+_CALLS_PER_CHECK = 256
 
 
 class Reserve:
     """The reserve of this process; belongs to one thread. Nothing is held before the first `take`."""
 
-    def __init__(self, nbytes: int = NBYTES) -> None:
-        self._nbytes = nbytes
+    def __init__(self) -> None:
         self._held: mmap.mmap | None = None
         self._limited = True
         self._lent = 0
@@ -41,7 +40,7 @@ class Reserve:
         """Hold the reserve; return False if there is no room for it now."""
         if self._held is None:
             try:
-                self._held = mmap.mmap(-1, self._nbytes, flags=_FLAGS)
+                self._held = mmap.mmap(-1, NBYTES, flags=_FLAGS)
             except (OSError, MemoryError):
                 return False
         return True
@@ -49,7 +48,7 @@ class Reserve:
     def lend(self) -> None:
         """Release the reserve until the next `take`, if memory is limited."""
         self._lent += 1
-        if not self._lent % _LOOKED_AT_AGAIN or self._lent == 1:
+        if not self._lent % _CALLS_PER_CHECK or self._lent == 1:
             self._limited = is_limited()
         if self._limited:
             self.release()

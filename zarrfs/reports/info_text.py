@@ -33,7 +33,7 @@ _DROPPED = {("endian", "little"), ("blocksize", "0"), ("scale_factor", "1")}
 class InfoTree:
     """The tree on ``console``, printed node by node. ``whole``: with attributes and quirks of the first node, the one requested."""
 
-    def __init__(self, console: Console, store: str, *, whole: bool = False) -> None:
+    def __init__(self, console: Console, store: str, *, whole: bool) -> None:
         self._console = console
         self._store = store
         self._whole = whole

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import trio
 
 from zarrfs.arrays.chunk_cache import ChunkCache
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.slab_pool import SlabPool
@@ -64,7 +64,7 @@ async def open_offline(config: MountConfig, *, read_only: bool = True) -> AsyncI
 
 def hierarchy_of(config: MountConfig, store: Store) -> Hierarchy:
     """Return the hierarchy of ``store``, with an unlimited cache time."""
-    counters = HierarchyCounters()
+    counters = WorkCounters()
     readers = ReaderPool(ChunkCache(0), SlabPool(0, counters), ttl=0)
     layers = ShardLayers(counters, MemoryBudget(config.memory_limit))
     return Hierarchy(store, readers, counters, ttl=math.inf, layers=layers, dialects=dialects(config.dialect_choices))
@@ -165,7 +165,7 @@ async def _next(children: AsyncGenerator[Node]) -> tuple[Node | None, Exception 
 
 
 async def below_array(hierarchy: Hierarchy, node: ArrayNode) -> list[NodePath]:
-    """Return nodes with documents below an array, which has no members, so that no view shows them. Not all if there are many."""
+    """Return nodes below an array, which no view shows since an array has no members. Incomplete if there are many."""
     keys = node.metadata.chunk_key_encoding
     names = sorted(name for name in await hierarchy.child_names(node.path) if not keys.may_begin(name, node.metadata.ndim))
     found: list[NodePath] = []

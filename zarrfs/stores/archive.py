@@ -79,7 +79,7 @@ class ArchiveStore(Store):
 
     capabilities = Capabilities(write=False)
 
-    def __init__(self, archive: Archive, inside: str = "") -> None:
+    def __init__(self, archive: Archive, inside: str) -> None:
         self._archive = archive
         self._inside = Prefix(inside.strip("/") + "/" if inside.strip("/") else "")
         self.url = archive.path + (f"|{self._inside}" if self._inside else "")

@@ -34,7 +34,7 @@ class AbandonedValues:
     """Values of abandoned writes, counted in ``budget`` (None: unlimited). Belongs to one event loop."""
 
     def __init__(self, budget: MemoryBudget | None) -> None:
-        self._budget = budget if budget is not None else MemoryBudget(UNLIMITED)
+        self._budget = budget or MemoryBudget(UNLIMITED)
         self._abandoned: dict[HeldValue, None] = {}
         self._buffers = Buffers(in_memory=0)
         self._copying = trio.Lock()

@@ -91,7 +91,7 @@ class StoreHealth:
         *,
         ask: Callable[[Subject, Target], Awaitable[object]],
         start_soon: Callable[..., None],
-        part: str = "",
+        part: str,
     ) -> None:
         self._name = name
         self._seconds = seconds

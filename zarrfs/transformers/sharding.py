@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from zarrfs.arrays.chunk_store import FixedPrefix, StoredChunks, Written, new_generation
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.paged_shard_index import not_at_once
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
 from zarrfs.arrays.sharded import ShardedChunks
@@ -70,7 +70,7 @@ class ShardingStore(ForwardingStore):
         grid_shape: Shape,
         spec: ShardSpec,
         indexes: ShardIndexCache | None = None,
-        counters: HierarchyCounters | None = None,
+        counters: WorkCounters | None = None,
         owner: object = None,
     ) -> None:
         super().__init__(inner)
@@ -80,7 +80,7 @@ class ShardingStore(ForwardingStore):
         self._grid = ShardedGrid.of(prefix, encoding, grid_shape, spec)
         shards = StoredChunks(inner, FixedPrefix(prefix), encoding, self._grid.shards.grid_shape)
         self._chunks = ShardedChunks(
-            shards, spec, grid_shape, indexes or ShardIndexCache(INDEXES_NBYTES), counters or HierarchyCounters()
+            shards, spec, grid_shape, indexes or ShardIndexCache(INDEXES_NBYTES), counters or WorkCounters()
         )
         self._listing = ShardListing(inner, self._grid, self._chunks)
         self._chunk_locks = LockTable()

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from zarrfs.arrays.counters import HierarchyCounters
+from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
 from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyConflict, MetadataError, NotPermitted, PrefixNotEmpty
@@ -94,7 +94,7 @@ class UnshardedStore(ForwardingStore):
         self._open_arrays: OrderedDict[Prefix, _OpenArray] = OrderedDict()
         self._sizes: OrderedDict[Key, tuple[Generation, int]] = OrderedDict()
         self._indexes = ShardIndexCache(INDEXES_NBYTES)
-        self._counters = HierarchyCounters()
+        self._counters = WorkCounters()
 
     # --- choice of the store ------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from zarrfs.buffers import Buffer, size_with_holes, storage_nbytes
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.vfs.known_pages import KnownPages
-from zarrfs.vfs.spill_buffer import SPILL_NBYTES, SpillBuffer
+from zarrfs.vfs.spill_buffer import SpillBuffer
 
 
 class State(enum.Enum):
@@ -34,13 +34,13 @@ class StagingRoom:
     def __init__(
         self,
         *,
-        budget: MemoryBudget | None = None,
-        kept: MemoryBudget | None = None,
-        spill_nbytes: int = SPILL_NBYTES,
-        directory: str | None = None,
+        budget: MemoryBudget | None,
+        kept: MemoryBudget | None,
+        spill_nbytes: int,
+        directory: str | None,
     ) -> None:
-        self.budget = budget if budget is not None else MemoryBudget(UNLIMITED)
-        self.kept = kept if kept is not None else MemoryBudget(UNLIMITED)
+        self.budget = budget or MemoryBudget(UNLIMITED)
+        self.kept = kept or MemoryBudget(UNLIMITED)
         self.spill_nbytes = spill_nbytes
         self.directory = directory
 

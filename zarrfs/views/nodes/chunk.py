@@ -163,7 +163,7 @@ class DecodedChunk(ChunkFile):
     Elements without a fixed size have their plain encoding (`Array.plain`), whose size is known after the decoding.
     """
 
-    def __init__(self, view_format: ViewFormat, open_array: OpenArray, coords: Coords, path: NodePath | None = None) -> None:
+    def __init__(self, view_format: ViewFormat, open_array: OpenArray, coords: Coords, path: NodePath | None) -> None:
         super().__init__(view_format, open_array, coords, path)
         self._room = view_format.context.staging.room.kept
         self._is_variable = open_array.array.plain is not None

@@ -224,7 +224,7 @@ class RawSnapshot(Snapshot):
         mtime_ns: int | None,
         room: MemoryBudget,
         value: Kept | None,
-        held: Held | None = None,
+        held: Held | None,
     ) -> None:
         self._store = store
         self._key = key
