@@ -14,7 +14,8 @@ from zarrfs.errors import StoreTimeout
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.slab import Block, SlabGrid
 
-# Chunks in one batch, which one store operation gets: more while that takes little time, fewer if it takes so long that others notice.
+# Bounds of the number of chunks in one batch, which is one store operation. The batch grows while operations take less than `_SOON_S`,
+# and shrinks if one takes more than `_LATE_S`, so that it does not delay other readers.
 _MIN_CHUNKS, _MAX_CHUNKS = 128, 2048
 _SOON_S, _LATE_S = 0.05, 0.2
 # Decoded bytes of a batch.
@@ -24,7 +25,7 @@ _MAX_NBYTES = 4 << 20
 class SmallChunks:
     """The small chunks of ``array`` (`zarrfs.arrays.small_chunks.are_small`), by their numbers in slabs.
 
-    ``batch``: the number of chunks that are best got together.
+    ``batch``: the number of chunks to fill at once.
     """
 
     def __init__(self, array: Array, pool: ReaderPool, grid: SlabGrid) -> None:
@@ -32,13 +33,13 @@ class SmallChunks:
         self._pool = pool
         self._grid = grid
         self._max_chunks = min(_MAX_CHUNKS, _MAX_NBYTES // array.metadata.max_chunk_nbytes)
-        self._fewest = min(_MIN_CHUNKS, self._max_chunks)
-        self.batch = self._fewest
+        self._min_chunks = min(_MIN_CHUNKS, self._max_chunks)
+        self.batch = self._min_chunks
 
     async def fill(self, slab: Slab, numbers: range) -> bool:
-        """Fill chunks of a slab, all or those that have no error, which is raised.
+        """Fill chunks of a slab; raise the error of the first bad one after filling the others.
 
-        Return False, with nothing done, if the store timed out: one of them may be slow.
+        Return False, with nothing filled, if the store timed out on several: one of them may be slow.
         """
         index = slab.key[1]
         coords = self._grid.coords_of(index, numbers)
@@ -55,7 +56,7 @@ class SmallChunks:
         try:
             failed = await self._array.read_blocks_into(parts, known)
         except StoreTimeout:
-            self.batch = self._fewest
+            self.batch = self._min_chunks
             if len(coords) == 1:
                 raise
             return False
@@ -74,7 +75,7 @@ class SmallChunks:
 
     def _adapt(self, seconds: float, count: int) -> None:
         if seconds > _LATE_S:
-            self.batch = max(self._fewest, self.batch // 2)
+            self.batch = max(self._min_chunks, self.batch // 2)
         elif seconds < _SOON_S and count == self.batch:
             self.batch = min(self._max_chunks, 2 * self.batch)
 

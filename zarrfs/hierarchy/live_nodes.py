@@ -82,8 +82,7 @@ class LiveNodes:
     def make(self, path: NodePath) -> LiveArray:
         """Return an array that is being created at ``path``, without documents yet: it moves and ends with its folder.
 
-        `at` does not return it, since it may replace another array at the path. Its ``document`` is that of its group until it is in
-        place.
+        `at` does not return it: it may replace another array. Until it is in place its ``document`` is that of its group.
         """
         node = LiveArray(path, path.prefix, self._confirm_making)
         self._making.add(node)

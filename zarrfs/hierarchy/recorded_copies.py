@@ -26,9 +26,9 @@ Renewed = Literal["now", "later", "next mount"]
 async def copies_recorded(
     intents: Intents, copies: ConsolidatedCopies, layout: Layout, path: NodePath, new_path: NodePath | None = None
 ) -> AsyncIterator[None]:
-    """Record the nodes that the body edits, if there are copies that it has to update: at ``path``, or renamed from there.
+    """Record that the body edits the node at ``path``, or renames it to ``new_path``, if copies have to be updated.
 
-    Without a place for the record the edit is possible all the same: a kill then leaves the copies as they are.
+    Without the right or the room to store the record the edit proceeds: a kill then leaves the copies as they are.
     """
     paths = (path,) if new_path is None else (path, new_path)
     if not any([await copies.is_any_above(layout, each) for each in paths]):

@@ -1,8 +1,8 @@
 """Exit report of a daemon: a small file in a runtime folder, read by ``zarrfs umount``.
 
-The daemon creates the file at its start with the report of a sudden death, replaces it if data could not be stored, and removes the file
-when it ends well. So a missing file means success, and even ``kill -9`` leaves a report. From time to time it adds what is not stored
-yet, for processes that wait for it.
+The daemon creates the file at its start with the report of an abnormal end, replaces it if data could not be stored, and removes it
+after success. A missing file thus means success, and ``kill -9`` leaves a report. While processes wait for the daemon, it adds from time
+to time what is not stored yet.
 
 Reports that no process waits for are removed by the next ``zarrfs umount`` (`clear`). Two locks (flock(2)) identify them: a daemon holds
 one on its file as long as it lives, and waiting processes hold one on the folder. A daemon of an earlier version holds none, but has its
@@ -35,7 +35,7 @@ _SUFFIX = ".last-words.json"
 _MAX_INTEGER = 2**63 - 1
 _MESSAGE_LENGTH = 4000
 
-# Files of this process whose lock it holds.
+# Reports of this process, by path, and the descriptors that hold their locks.
 _locked: dict[Path, int] = {}
 
 

@@ -1,8 +1,8 @@
 """A folder in three layers: temporary names, over staged files, over the store.
 
-`OverlayDirectory` decides which operations are allowed, in the order and with the errors of POSIX, and has the state of this mount
-alone: temporary files, written files that are not stored yet, and times that were set. A view adds the store's entries, the content of
-a name, and the operations on files and folders of the store. All views share this class, so that they do not differ otherwise.
+`OverlayDirectory` decides which operations are allowed, in the order and with the errors of POSIX. It holds the state that only this
+mount has: temporary files, staged files, and times that were set. A view adds the store's entries, the content of a name, and the
+operations on files and folders of the store. All views share this class, so they agree in everything else.
 """
 
 from __future__ import annotations

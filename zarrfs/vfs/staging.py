@@ -146,11 +146,12 @@ class StagingArea:
 
     @asynccontextmanager
     async def unnaming(self, ident: str) -> AsyncIterator[None]:
-        """Remove the name ``ident`` from a file, in the body; its open handles keep what they may still read.
+        """Remove the name ``ident`` from a file in the body; its open handles can still read the value.
 
-        If the body fails, the file has kept its name, and continues as before."""
+        If the body fails, the file keeps its name.
+        """
         async with AsyncExitStack() as stack:
-            # Changes through files that lost the name earlier must not bring it back.
+            # Files that lost the name earlier must not publish to it again.
             others = [each for each in self._superseded if each.content.ident == ident and not each.is_lost]
             for each in others:
                 await stack.enter_async_context(each.lock)
@@ -252,7 +253,7 @@ class StagingArea:
     def rekey(self, ident: str, content: Content) -> None:
         """Give the file called ``ident`` the content ``content`` (after a rename; a file at the new name is already detached)."""
         if (staged := self._staged.pop(ident, None)) is not None:
-            # Its handles read it at its new position.
+            # Open handles continue at the new path.
             staged.content, staged.lost = content, False
             staged.moved_on()
             self._put(staged)

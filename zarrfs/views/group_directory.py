@@ -186,7 +186,7 @@ class GroupChildren:
         return await self.context.hierarchy.node(self.path.child(part))
 
     async def _child_listed(self, stem: str, name: str) -> Node | None:
-        """Return the child whose folder is called ``stem``; if it cannot be read and ``name`` is that of its reason, as it is listed."""
+        """Return the child called ``stem``; as an `UnsupportedNode` if it is unreadable and ``name`` is the file with the reason."""
         try:
             return await self._child_called(stem)
         except StoreTimeout:

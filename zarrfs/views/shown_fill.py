@@ -32,7 +32,7 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 
 LISTED_CHUNKS = 65_536
 LISTED_NBYTES = 1 << 30
-"""A folder lists its missing chunks up to this number, and up to this many bytes of them."""
+"""A folder lists its missing chunks if there are at most `LISTED_CHUNKS`, of at most `LISTED_NBYTES` in total."""
 
 
 def shown_fill(node: ArrayNode) -> bytes | None:
@@ -64,9 +64,9 @@ def says_what_is_missing(node: ArrayNode) -> bool:
 
 
 def removed_reads_as(node: ArrayNode) -> bytes | None:
-    """Return the element that ``.zarray`` gives a chunk without a file; None if that is null, or the array's own fill value.
+    """Return the element that readers of ``.zarray`` take for missing ones; None if that is null, or the array's own fill value.
 
-    Programs (zarr-python 3, tensorstore, GDAL) remove a chunk instead of writing it if all its elements are that one.
+    Programs (zarr-python 3, tensorstore, GDAL) remove a chunk instead of writing it if all its elements equal this one.
     """
     shown = shown_fill(node)
     return None if shown is None or says_what_is_missing(node) else replace(node.metadata, fill_value=shown).fill_bytes

@@ -121,13 +121,13 @@ class WholeArrayContent(Content):
         await self._context.editor.erase(self.path)
 
     async def sync(self) -> None:
-        # Also what was written through other files: the elements of this one are in them.
+        # Queued shards too: they hold elements of this file, also those written through other files.
         keys, shards = list(self._unsynced), await self._context.hierarchy.queued.publish(self.path)
         targets: list[Key | Prefix] = [*keys, *shards]
         if (open_array := await self._array_at_path()) is not None:
             contents, document = Contents(open_array.live.chunk_prefix), open_array.live.document
             targets.append(contents)
-            # Layouts that keep documents and chunks apart have a document that is not among them.
+            # Where documents and chunks are in different places, the document is not among the contents.
             targets += [document] if document is not None and not document.startswith(contents) else []
         await self._context.store.sync(targets)
         for key in keys:
