@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 import trio
 
 from zarrfs.errors import GenerationMismatch, StoreError
+
+K = TypeVar("K")
 
 
 class Flight:
@@ -45,3 +48,28 @@ class Flight:
         await self._landed.wait()
         if self.error is not None:
             raise self.error.again()
+
+
+class Flights(Generic[K]):
+    """The requests in flight, at most one for each key."""
+
+    def __init__(self) -> None:
+        self._flights: dict[K, Flight] = {}
+
+    async def joined(self, key: K) -> bool:
+        """Wait for the request for ``key``; return False, without a checkpoint, if there is none. Raises the store's error."""
+        flight = self._flights.get(key)
+        if flight is None:
+            return False
+        await flight.landed()
+        return True
+
+    @contextmanager
+    def started(self, key: K) -> Iterator[None]:
+        """Run the request for ``key`` in the body. No checkpoint may follow a `joined` that returned False."""
+        flight = self._flights[key] = Flight()
+        with flight.under_way():
+            try:
+                yield
+            finally:
+                del self._flights[key]

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from zarrfs.arrays.flight import Flight
+from zarrfs.arrays.flight import Flights
 from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex
 from zarrfs.arrays.turns import Turns
 from zarrfs.errors import ShardIndexInvalid
@@ -71,7 +71,7 @@ class ShardIndexCache:
         self.limit = limit
         self.nbytes = 0
         self._known: OrderedDict[ShardKey, KnownShard] = OrderedDict()
-        self._underway: dict[ShardKey, Flight] = {}
+        self._flights: Flights[ShardKey] = Flights()
         self._serials = itertools.count(1)
         self.turns = Turns()
 
@@ -94,16 +94,10 @@ class ShardIndexCache:
             known = self.get(key)
             if known is not None and generation in (None, known.stat.generation):
                 return known
-            underway = self._underway.get(key)
-            if underway is None:
+            if not await self._flights.joined(key):
                 break
-            await underway.landed()
-        flight = self._underway[key] = Flight()
-        with flight.under_way():
-            try:
-                known = await read()
-            finally:
-                del self._underway[key]
+        with self._flights.started(key):
+            known = await read()
         if known is None:
             self.discard(key)
         else:

@@ -18,7 +18,7 @@ import trio
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import each_found, in_order
 from zarrfs.arrays.counters import WorkCounters
-from zarrfs.arrays.flight import Flight
+from zarrfs.arrays.flight import Flights
 from zarrfs.arrays.layers import ChunkBox, ShardLayers, chunks_of, chunks_under_key
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
@@ -76,7 +76,7 @@ class Hierarchy:
         self.queued = QueuedShards(self._layers.queue)
         self._known = KnownNodes()
         self.forgotten = Forgotten()
-        self._underway: dict[NodePath, Flight] = {}
+        self._flights: Flights[NodePath] = Flights()
         self.stored = StoredDocuments(store)
         self.roots = Roots(dialects or all_dialects(), self.stored, ttl=ttl, on_others=self._others_below)
         self._reading = NodeReader(store, self.stored, self.roots, counters, self._known.weigh)
@@ -359,16 +359,10 @@ class Hierarchy:
                 and (known.source.copies_read == self.roots.copies_read or self._reading.is_copied_so(path, known))
             ):
                 return known
-            underway = self._underway.get(path)
-            if underway is None:
+            if not await self._flights.joined(path):
                 break
-            await underway.landed()
-        flight = self._underway[path] = Flight()
-        with flight.under_way():
-            try:
-                return await self._learn(path)
-            finally:
-                del self._underway[path]
+        with self._flights.started(path):
+            return await self._learn(path)
 
     def _counts(self, path: NodePath, known: KnownNode) -> bool:
         counts = known.expires > trio.current_time() and self.forgotten.counts(path, known.learnt)
@@ -406,8 +400,7 @@ class Hierarchy:
     async def reread(self, path: NodePath) -> Node | None:
         """Return `node` after invalidating what is known of it."""
         # A read in progress may be older than what the caller has seen.
-        if (underway := self._underway.get(path)) is not None:
-            await underway.landed()
+        await self._flights.joined(path)
         self._expire(path)
         return await self.node(path)
 

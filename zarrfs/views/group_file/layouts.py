@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import trio
 
 from zarrfs import threads
-from zarrfs.arrays.flight import Flight
+from zarrfs.arrays.flight import Flights
 from zarrfs.containers.base import MAX_NBYTES, FileLayout, GroupContainer, Literal
 from zarrfs.errors import NotRepresentable
 from zarrfs.hierarchy.bound_paths import BoundPath
@@ -76,7 +76,7 @@ class GroupLayouts:
         self._container = container
         self._known: OrderedDict[NodePath, _Known] = OrderedDict()
         self._nbytes = 0
-        self._underway: dict[NodePath, Flight] = {}
+        self._flights: Flights[NodePath] = Flights()
         self.renderings = 0
         """Number of calls of `GroupContainer.layout` so far."""
 
@@ -102,15 +102,10 @@ class GroupLayouts:
             if known is not None and known.expires > trio.current_time() and known.state == self._state:
                 self._known.move_to_end(path)
                 return known
-            if (underway := self._underway.get(path)) is None:
+            if not await self._flights.joined(path):
                 break
-            await underway.landed()
-        flight = self._underway[path] = Flight()
-        with flight.under_way():
-            try:
-                return await self._learnt(path)
-            finally:
-                del self._underway[path]
+        with self._flights.started(path):
+            return await self._learnt(path)
 
     @property
     def _state(self) -> tuple[int, int]:
