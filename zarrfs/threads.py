@@ -1,9 +1,9 @@
-"""The only module that enters threads, and the rule for which calls do.
+"""Entry into worker threads, in this module only, and the rules for it.
 
-``io`` is wide: its threads wait for disks and servers. Calls that may be abandoned, those to a store, never delay the others: they have a
-limit of their own, and another one for abandoned threads, which a store that hangs does not return. Calls to a part of a store that may
-hang separately (a folder on a server, in a local store) have both limits ``apart``. ``cpu`` is as wide as the number of cores: its
-threads decode and encode in libraries that release the GIL. A hop costs 40 to 110 microseconds, so:
+``io`` is wide: its threads wait for disks and servers. Calls to a store may be abandoned when it hangs; they have a limit for awaited
+threads and one for abandoned threads, and so never delay other calls. Calls to a part of a store that may hang separately (a folder on a
+server, in a local store) have both limits ``apart``. ``cpu`` is as wide as the number of cores: its threads decode and encode in
+libraries that release the GIL. A hop costs 40 to 110 microseconds, so:
 
 * answers from memory are computed inline, without a hop;
 * a call that would block only on the page cache may run inline first and come here when it would have to wait (a folder store

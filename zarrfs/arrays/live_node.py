@@ -1,8 +1,8 @@
 """The node of an array, for readers and writers of its chunks: its current path, and whether it still exists (docs/design/019).
 
-The hierarchy creates, moves and ends it. A writer holds it (`LiveNode.holding`), so that it stays in place until the last set has ended;
-a task that moves, erases or replaces it waits for holders and keeps new ones out (`LiveNode.changing`). A reader holds nothing and checks
-afterwards for a move (`LiveNode.wait_stable`).
+The hierarchy creates, moves and ends nodes. A writer holds its node in place until its last set has ended (`LiveNode.holding`). A task
+that moves, erases or replaces a node waits for its holders, and new holders wait for the task (`LiveNode.changing`). A reader holds
+nothing and checks for a move afterwards (`LiveNode.wait_stable`).
 
 Belongs to one event loop.
 """

@@ -114,7 +114,7 @@ class Losses:
     async def of_shard(self, hierarchy: Hierarchy, shard: QueuedShard, error: Exception) -> bool:
         """Handle queued chunks that cannot be stored in their shard; return True if nothing is lost.
 
-        If another program renamed the array, they are stored where it is now; if it is gone or another one, they are saved.
+        If another program renamed the array, the chunks are stored in it; if it was erased or replaced, they are saved outside the store.
         """
         # The caller may be a writer of the shard, bound to the folder that is gone.
         with presupposing_nothing():

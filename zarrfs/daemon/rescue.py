@@ -117,7 +117,7 @@ class Rescue:
 
 
 class _Folder(NamedTuple):
-    """A folder of losses: its ``name`` for people, and a ``path`` that leads to it wherever its folder is moved."""
+    """A folder of losses: ``name`` is its path in messages; ``path`` starts at a descriptor, and thus follows renames."""
 
     rescued: _Rescued
     last: str
@@ -132,9 +132,9 @@ class _Folder(NamedTuple):
 
 
 class _Rescued:
-    """The folder ``rescued`` below ``directory``, which may belong to another user, who can rename it and put a link in its place.
+    """The folder ``rescued`` below ``directory``, held by a descriptor. Raises `OSError`.
 
-    So it is held by a descriptor, and nothing below it is reached by its name. Raises `OSError`.
+    The owner of ``directory`` may be another user, who can replace the folder by a link: nothing below it is accessed by its path.
     """
 
     def __init__(self, directory: str) -> None:

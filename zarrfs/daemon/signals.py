@@ -10,7 +10,7 @@ import signal
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-# They end or stop a process unconditionally; or report its own faults, after which it cannot continue; or do nothing by default.
+# These end or stop a process unconditionally, report a fault after which it cannot continue, or do nothing by default.
 _LEFT_ALONE = frozenset(
     getattr(signal, f"SIG{name}") for name in "KILL STOP TSTP TTIN TTOU CONT CHLD WINCH URG ILL TRAP ABRT BUS FPE SEGV SYS".split()
 )

@@ -1,8 +1,8 @@
 """Groups that exist in this mount only.
 
 * **Groups that cannot be stored.** In a dialect without groups (v0, v1), a group is a folder that contains arrays. A group without
-  arrays is an empty folder of the store; for a store without empty folders, it is kept here. So are the attributes of a folder that may
-  yet become an array, which then receives them.
+  arrays is an empty folder of the store; for a store without empty folders, it is kept here, and so are the attributes of a folder that
+  may become an array, which then receives them.
 * **Unstored groups.** mkdir(2) creates a group that is stored later (`zarrfs.hierarchy.unstored_groups`).
 """
 

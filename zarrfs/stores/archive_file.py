@@ -1,7 +1,7 @@
 """The file of an archive: opened once, read at offsets by many threads, and checked for changes.
 
-The index of an archive holds offsets, which are wrong in another file. After each read `ArchiveFile.check` therefore verifies that
-the file is still the one that was opened, which implies that it was at the time of the read.
+The index of an archive holds offsets, which are wrong for another version of the file. `ArchiveFile.check` therefore verifies after each
+read that the file has not changed since it was opened.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Parser of a user's name for a store: a path, a URL, or layers of them.
 
-A plain path that exists is that path, whatever its name contains, with one exception: what begins like ``zip:/``, or is a bare scheme
-like ``memory:``, is a URL, since it means the same in every working directory, and another user may own that. (``./zip:/x`` is a path.)
-Else a URL has a scheme, and layers are joined by ``|`` as in the URL pipelines that zarr-python is adopting (``x.zip|zip:path``).
+A name that begins like ``zip:/``, or is a bare scheme like ``memory:``, is a URL in every working directory, even if a file has that
+name: another user may own the directory. (``./zip:/x`` is a path.) Any other name of an existing file or folder is a path. Else a name
+with a scheme is a URL, whose layers ``|`` joins as in the URL pipelines that zarr-python is adopting (``x.zip|zip:path``).
 Supported are a path as the first layer and an archive at that path as the second; further layers are archives of the same kind inside
 it (``x.zip|zip:inner.zip|zip:path``). The last layer of any URL may be ``unsharded:``, which is no archive:
 `zarrfs.transformers.unsharded` over the store.
@@ -31,13 +31,13 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def local_path(url: str) -> str | None:
-    """Return the path of the store in this machine's file system, free of symbolic links; None if it is elsewhere."""
+    """Return the real path of a store in the file system of this machine; None for any other store."""
     parsed = parse(url)
     return os.path.realpath(parsed.location) if parsed.is_local else None
 
 
 def absolute(url: str) -> str:
-    """Return a name of the same store that is independent of the working directory: its path, if it has one, made absolute."""
+    """Return ``url`` with its path, if it has one, made absolute."""
     parsed = parse(url)
     if not parsed.is_local:
         return url

@@ -58,8 +58,8 @@ _holds: ContextVar[tuple[_Hold, ...]] = ContextVar("_holds", default=())
 class ShardingStore(ForwardingStore):
     """Chunks of a grid of ``grid_shape``, each under its own key, stored in the shards of ``inner`` that ``spec`` describes.
 
-    A key is ``prefix`` followed by the ``encoding`` of coordinates: of a chunk here, of a shard in ``inner``, which may be another
-    transformer. Only ``owner`` (default: this store) may hold `Store.exclusive` of a shard's key while it writes a chunk of it.
+    A key is ``prefix`` followed by the ``encoding`` of coordinates: those of a chunk in this store, those of a shard in ``inner``, which
+    may be another transformer. Only ``owner`` (default: this store) may hold `Store.exclusive` of a shard's key while it writes a chunk.
     """
 
     def __init__(

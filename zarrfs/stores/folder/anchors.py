@@ -1,7 +1,7 @@
-"""Folders held open, so that they can be distinguished from later ones at their paths.
+"""Folders held by descriptors, which distinguish a folder from its successor at the same path.
 
-The file system may reuse the inode number of a removed folder at once, but not while a descriptor of it is open. Descriptors are few:
-the folder used longest ago is released for the next.
+The file system may reuse the inode number of a removed folder, except while a descriptor of the folder is open. Descriptors are few: the
+least recently used folder is released for the next one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_OPEN = 1024
 
 
 class Anchors:
-    """The anchors of one tree, which share descriptors: one in ``part`` of those of the process."""
+    """The anchors of one tree, which use at most one in ``part`` of the descriptors of the process."""
 
     def __init__(self, tree: FolderTree, part: int) -> None:
         self.tree = tree

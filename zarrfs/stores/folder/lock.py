@@ -1,9 +1,8 @@
 """flock(2) on folders: a lock between processes.
 
-It locks a folder, not the files in it, since a replacement of a file leaves the lock on the old one. All keys of one folder share it
-within this process (each key has a lock of its own as well), so that writers of two shards do not wait for each other here. To prevent
-them from starving other processes, a folder held for `_SHARE_SECONDS` is released, and stays unlocked for a moment before it is
-locked for another key.
+The folder is locked, not the file: a lock on a file would stay on the inode that a set replaces. Within this process all keys of a folder
+share the lock, and each key has a lock of its own as well, so writers of two shards do not wait for each other. Other processes do not
+starve: a folder locked for `_SHARE_SECONDS` is released, and stays unlocked for a moment before it is locked for another key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Folders that a set does not create, so that removed folders do not reappear (`zarrfs.stores.presupposing`).
 
-Where such a folder is held, lookups in it start there."""
+Lookups below such a folder start at its descriptor, if it is held.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +21,19 @@ class HeldFolder(Anchor):
 
     @abc.abstractmethod
     def open_fd(self) -> int | None:
-        """Return another descriptor of it, which the caller closes; None if it was released."""
+        """Return a new descriptor of the folder, which the caller closes; None if the folder was released."""
 
     @property
     @abc.abstractmethod
     def is_erased(self) -> bool:
-        """True if it has no name any more."""
+        """True if the folder was removed."""
 
 
 def held_on_the_way(tree: object, parts: Parts) -> tuple[int, int] | None:
-    """Return a descriptor of the held folder on the way to ``parts``, and the number of parts that lead to it; None if there is none.
+    """Return a descriptor of the held folder above ``parts``, and its depth in parts; None if none is held.
 
-    The caller closes the descriptor."""
+    The caller closes the descriptor.
+    """
     held = presupposed()
     if held is None or not isinstance(held.anchor, HeldFolder) or held.anchor.tree is not tree:
         return None
@@ -43,7 +45,7 @@ def held_on_the_way(tree: object, parts: Parts) -> tuple[int, int] | None:
 
 
 def require_presupposed(parts: Parts, depth: int, error: FileNotFoundError) -> None:
-    """Raise `StaleEntry` if the folder on the way to ``parts`` that was not found is presupposed."""
+    """Raise `StaleEntry` if the folder that was not found, at ``depth`` of ``parts``, is presupposed."""
     held = presupposed()
     if held is not None:
         wanted = parts_of(held.prefix)
