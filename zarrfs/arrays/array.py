@@ -124,7 +124,7 @@ class Array:
     async def read_chunks_into(self, parts: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """Decode several chunks into the outputs of ``parts``; return for each True if stored, False if not, or its error.
 
-        One store operation gets them and one thread decodes them: few thread hops where chunks are small.
+        The chunks are got in one store operation and decoded in one thread, to save thread hops for small chunks.
         """
         if not parts:
             return []

@@ -166,7 +166,7 @@ class ShardQueue:
         mine = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
         with self._putting(shard):
             mine = await self._all_kept(shard, mine)
-            # A partial change of one of them excludes others from its read to its insertion.
+            # `modify` takes the same turn from its read of a chunk to its insertion.
             async with shard.node.turn(shard.unit):
                 before = self._insert(shard, mine)
         await self._inserted(shard, mine, before)

@@ -35,7 +35,7 @@ WIDTH = 16
 
 @dataclass(frozen=True, slots=True)
 class StoredShard:
-    """A stored shard: coordinates, the keys that hold it, size, and its index, or why that is unreadable."""
+    """A stored shard: its coordinates, keys and size, and its index or the reason why the index is unreadable."""
 
     coords: Coords
     keys: tuple[Key, ...]

@@ -270,9 +270,9 @@ def _in_namespace(call: Call, namespace: str) -> int:
 
 
 def _require_ours(descriptor: int, namespace: str) -> None:
-    """Raise `ZarrfsError` if the owner of a mount namespace is another user namespace: its users mount there, also over this Python.
+    """Raise `ZarrfsError` if another user namespace owns the mount namespace.
 
-    Entering that namespace keeps the rights of root outside, with which their program would run.
+    Its users can mount over this Python there, and their program would run with the rights of root outside.
     """
     try:
         owner = fcntl.ioctl(descriptor, _NS_GET_USERNS)

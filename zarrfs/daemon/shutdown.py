@@ -257,7 +257,7 @@ class Shutdown:
             )
 
     async def _sync(self, *arguments: str) -> None:
-        """Run sync(1). Its errors are those of publishing, which reports them itself."""
+        """Run sync(1). Its exit code is ignored: publishing reports the errors."""
         try:
             process = await trio.lowlevel.open_process(
                 [programs.find("sync") or "/bin/sync", *arguments],

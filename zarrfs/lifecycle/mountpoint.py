@@ -81,7 +81,7 @@ def held(mountpoint: str) -> Iterator[str]:
 
 
 def holds_dead_mount(mountpoint: str) -> bool:
-    """Return True if there is a dead zarrfs mount on it that this process may remove.
+    """Return True if ``mountpoint`` has a dead zarrfs mount that this process may remove.
 
     Raises `MountpointUnusable` for every other zarrfs mount.
     """

@@ -16,7 +16,7 @@ from zarrfs.stores.change import Change
 from zarrfs.transformers.grid_keys import GridKeys, leads
 
 MAX_REPORTED = 256
-"""Limit on chunks that a change of their shard is reported for one by one; beyond it, a prefix is reported."""
+"""Limit of chunks reported one by one for a change of their shard; beyond it, a prefix is reported."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The bytes that programs read and wrote of a file open for writing, which the kernel's pages of it may therefore hold.
+"""Content of the kernel's pages of a file open for writing: the bytes last read or written there.
 
-A program that writes to a shared mapping changes some bytes, and the kernel writes whole pages, however old their other bytes are:
-FUSE cannot distinguish that from pwrite(2). The other bytes of a page are those last read there. Bytes written back as they were read
-are no change, so that they do not revert what other programs have stored meanwhile (docs/design/020-two-writers.md).
+A program that changes some bytes of a shared mapping makes the kernel write whole pages, with other bytes that may be old; FUSE cannot
+distinguish that from pwrite(2). Bytes written as they were last read therefore do not count as changes: they would revert what other
+programs have stored since then (docs/design/020-two-writers.md).
 """
 
 from __future__ import annotations

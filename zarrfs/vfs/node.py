@@ -225,14 +225,6 @@ async def find(directory: Directory, name: str) -> VfsNode | None:
         return None
 
 
-async def lookup_file(directory: Directory, name: str) -> File:
-    """Return the file called ``name``. Raises `NoSuchEntry`, `IsADirectory`."""
-    node = await directory.lookup(name)
-    if not isinstance(node, File):
-        raise IsADirectory(f"{name!r} is a folder", key=name)
-    return node
-
-
 def no_such_entry(name: str) -> NoSuchEntry:
     """Return the error for a missing name."""
     return NoSuchEntry(f"no such file or folder: {name!r}", key=name)

@@ -77,9 +77,10 @@ class Anchors:
             os.close(there)
 
     def _is_called(self, fd: int, parts: Parts) -> bool:
-        """Return True if the kernel's path of the descriptor is this one, which on file systems of this machine proves its position.
+        """Return True if the kernel names the path ``parts`` for the descriptor: proof that the folder is there, on local file systems.
 
-        One call, at any depth. False does not prove another position."""
+        It takes one system call at any depth. False proves nothing.
+        """
         return self._root is not None and _name_of(fd) == f"{self._root.rstrip('/')}/{path_of(parts)}"
 
     def is_erased(self, number: int) -> bool:

@@ -31,11 +31,11 @@ class BoundFolder:
 
     @property
     def is_outdated(self) -> bool:
-        """True if it is known to differ from the folder at ``prefix`` now, and not because this mount is moving or erasing it."""
+        """True if the folder is known to have left ``prefix``, and this mount is neither moving nor erasing it."""
         return self._anchor is not None and not self._anchor.is_at(self.prefix) and not self._is_changing(self.prefix)
 
     def follow(self, prefix: Prefix) -> None:
-        """Record the move of the folder at its ``prefix`` to this one, unless it was outdated."""
+        """Set `prefix` after a move of the folder there, unless this folder was outdated."""
         if self._anchor is None or self._anchor.is_at(prefix):
             self.prefix = prefix
 
