@@ -132,7 +132,7 @@ def test_so_many_threads_and_not_more(kernel: Kernel) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(notifier.drained)
             with trio.fail_after(60):
-                while kernel.asked <= notice_queue._MOST:
+                while kernel.asked <= notice_queue._MAX_BLOCKED:
                     await trio.lowlevel.checkpoint()
             assert kernel.told == []
             assert len(notifier) >= 100

@@ -171,7 +171,7 @@ def test_at_the_end_nobody_waits_for_what_is_left(kernel: Kernel) -> None:
         assert notifier.has_stopped(60)
 
     main()
-    assert len(kernel.told) <= 1 + notice_queue._MOST
+    assert len(kernel.told) <= 1 + notice_queue._MAX_BLOCKED
 
 
 @pytest.mark.logs("notice to the kernel failed")

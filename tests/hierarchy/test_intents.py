@@ -28,7 +28,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.intents import Intent, Intents, copy_into_place, resolve, store_together
 from zarrfs.hierarchy.records import MAX_NBYTES, VERSION, Record
-from zarrfs.hierarchy.recovery import Recovered, demand_known, recover
+from zarrfs.hierarchy.recovery import Recovered, recover, require_known
 from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
@@ -136,7 +136,7 @@ async def test_what_a_later_version_left_is_not_touched() -> None:
     store, intent = await store_with({}, old=b"old", place=b"new")
     await store.set(intent.prefix.key("intent.json"), edited(version=VERSION + 1))
     before = await contents(store)
-    for asked in (demand_known(Intents(store)), mount_again(store)):
+    for asked in (require_known(Intents(store)), mount_again(store)):
         with pytest.raises(IntentTooNew, match=f"version {VERSION + 1}: this zarrfs supports versions up to {VERSION}"):
             await asked
     assert await contents(store) == before

@@ -30,7 +30,7 @@ from zarrfs.fuse.operations import Operations
 from zarrfs.fuse.session import Session
 from zarrfs.fuse.translation import Ownership
 from zarrfs.hierarchy.intents import Intents
-from zarrfs.hierarchy.recovery import demand_known
+from zarrfs.hierarchy.recovery import require_known
 from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.sharded_arrays import ShardedArrays
 from zarrfs.lifecycle import exit_report, mountpoint, openers
@@ -110,7 +110,7 @@ async def _tree(config: MountConfig, store: Store, background: trio.Nursery) -> 
     """Return the tree, after recovery of interrupted operations; read-only if only a later zarrfs can recover them."""
     try:
         if store.capabilities.write and not config.read_only:
-            await demand_known(Intents(store))
+            await require_known(Intents(store))
     except IntentTooNew as error:
         log.warning("%s: mounted read-only, interrupted operation of a later zarrfs: %s", store.url, error)
         config = dataclasses.replace(config, read_only=True)

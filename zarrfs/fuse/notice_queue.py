@@ -28,7 +28,7 @@ _PAUSE = 0.05
 # Notices that are looked through, to find out whether a wait is needed.
 _FEW = 16
 # Maximum of threads blocked in the kernel; beyond it all other notices wait.
-_MOST = 8
+_MAX_BLOCKED = 8
 
 
 class Kernel(Protocol):
@@ -185,7 +185,7 @@ class NoticeQueue:
             return
         with self._changed:
             notice = self._under_way
-            if notice is None or self._stopped or len(self._passed_by) >= _MOST or time.monotonic() - self._since < _LONG:
+            if notice is None or self._stopped or len(self._passed_by) >= _MAX_BLOCKED or time.monotonic() - self._since < _LONG:
                 return
             try:
                 self.start()

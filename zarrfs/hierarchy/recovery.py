@@ -22,7 +22,7 @@ from zarrfs.stores.base import Store
 log = logging.getLogger(__name__)
 
 
-async def demand_known(intents: Intents) -> None:
+async def require_known(intents: Intents) -> None:
     """Raise `IntentTooNew` if a later version of zarrfs has left an operation."""
     async with aclosing(_left(intents)) as left:
         async for _, _ in left:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zarrfs.errors import StoreReadOnly, ZarrfsError
 from zarrfs.hierarchy.intents import Intents
-from zarrfs.hierarchy.recovery import demand_known, recover
+from zarrfs.hierarchy.recovery import recover, require_known
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.reports.findings import Finding, Report
@@ -19,7 +19,7 @@ async def repair(config: MountConfig, report: Report) -> None:
         if not store.capabilities.write:
             raise StoreReadOnly(f"{public_url(config.store)}: repair impossible, store is read-only")
         intents, shown = Intents(store), WithoutApart(store)
-        await demand_known(intents)
+        await require_known(intents)
         for each in await recover(intents, hierarchy_of(config, shown), shown):
             report.repaired.add(Finding(each.path, f"{each.operation}: {'completed' if each.is_done else 'undone'}"))
 
