@@ -469,6 +469,25 @@ def test_a_file_that_is_renamed_or_removed_needs_no_notice_of_its_own(tmp_path: 
         told.inodes.clear()
         await driver.unlink(f"{driver.raw}/a/moved")
         assert told.inodes == []
+        # Nor does a new file, from its creation to its removal under another name. That it changes its folder the kernel knows.
+        await driver.write(f"{driver.raw}/a/new", b"new")
+        await driver.rename(f"{driver.raw}/a/new", f"{driver.raw}/a/newer")
+        await driver.unlink(f"{driver.raw}/a/newer")
+        assert told.inodes == []
+
+    on_failing_store(body, tmp_path)
+
+
+def test_the_attributes_of_a_folder_are_invalidated_once_if_values_in_it_are_replaced(tmp_path: Path) -> None:
+    async def body(driver: DirectDriver, store: FailingStore) -> None:
+        for _ in range(2):
+            files = [await driver.open(f"{driver.raw}/a/{name}", os.O_WRONLY) for name in ("0.0", "0.1")]
+            folder = (await driver.stat(f"{driver.raw}/a")).st_ino
+            driver.notifier.inodes.clear()
+            for fd in files:
+                await driver.pwrite(fd, bytes(24), 0)
+                await driver.close(fd)
+            assert driver.notifier.inodes.count((folder, True)) == 1
 
     on_failing_store(body, tmp_path)
 

@@ -19,7 +19,7 @@ class Scarce(Reserve):
     """Memory is missing ``without`` times, and available afterwards."""
 
     def __init__(self, without: int) -> None:
-        super().__init__(1 << 12)
+        super().__init__()
         self.without = without
 
     def take(self) -> bool:

@@ -38,9 +38,9 @@ class Inode:
     ``stamp``: digest of the size, time and generation of the kernel's attributes, 0 if irrelevant; an entry with another one is another
     file. ``doubtful``: several answers were given, and it is unknown which one the kernel took last. ``is_folder``: the kernel's type of
     it, which never changes; None if the kernel has none. ``size``: the kernel's size of a file, in bytes, -1 if unknown. ``pages``: the
-    oldest `Handle.pages` of pages that the kernel may have, None if unknown. ``writes``: number of WRITE requests. ``expired``: the last
-    answer that concerned it was that of a WRITE, after which the kernel uses no earlier attributes. ``below``: the inodes in a folder,
-    without those that were only listed.
+    oldest `Handle.pages` of pages that the kernel may have, None if unknown. ``writes``: number of WRITE requests. ``expired``: the
+    kernel has dropped its attributes since the last answer that had them. ``below``: the inodes in a folder, without those that were only
+    listed.
     """
 
     __slots__ = (

@@ -22,7 +22,7 @@ WATCHED_SECONDS = 300.0
 
 
 @dataclass(slots=True)
-class _Leaving:
+class Leaving:
     """A request that renames a file (``of_move``) or removes it, and the ``entries`` that say so."""
 
     of_move: bool
@@ -37,7 +37,7 @@ class KernelCache:
         self._notifier = notifier
         self._timeout = timeout
         self._is_watched = is_watched
-        self._leaving: dict[str, _Leaving] = {}
+        self._leaving: dict[str, Leaving] = {}
         self.epoch = 0
         """Counts changes: equal values mean that nothing changed between."""
 
@@ -57,18 +57,19 @@ class KernelCache:
         return self._changing(entries, external)
 
     @contextmanager
-    def leaving(self, inode: Inode | None, *, of_move: bool) -> Iterator[None]:
+    def leaving(self, inode: Inode | None, *, of_move: bool) -> Iterator[Leaving]:
         """Let the body answer a request that takes its name from ``inode``; a notice of that is not needed: the kernel does the same.
 
-        ``of_move``: the request renames it. Only files whose bytes and attributes are the same at the new name are exempt.
+        ``of_move``: the request renames it, and its bytes and attributes are the same at the new name.
         """
-        if inode is None or not (isinstance(inode.node, StagedFile) and inode.node.content.verbatim):
-            yield
+        leaving = Leaving(of_move)
+        if inode is None:
+            yield leaving
             return
         path = inode.path
-        leaving = self._leaving[path] = _Leaving(of_move)
+        self._leaving[path] = leaving
         try:
-            yield
+            yield leaving
         except BaseException:
             del self._leaving[path]
             # The kernel keeps the name.
@@ -129,9 +130,10 @@ class KernelCache:
                 # After a write the kernel requests the attributes again by itself.
                 if not (entry.known and inode.expired):
                     self._notifier.inode(inode.ino, attributes_only=entry.known)
-                if not external and inode.parent is not None:
+                if not external and inode.parent is not None and not inode.parent.expired:
                     # A store that replaces a value by a rename changes the time of its folder.
                     self._notifier.inode(inode.parent.ino, attributes_only=True)
+                    inode.parent.expired = True
 
     def _forgetting(self, path: str, superseded: Container[str]) -> Iterator[None]:
         top = self._inodes.find(path)

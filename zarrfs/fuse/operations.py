@@ -70,6 +70,7 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def getattr(self, inode: pyfuse3.InodeT, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         entry, epoch, since_ns = self.inodes[inode], self.session.kernel_cache.epoch, time.monotonic_ns()
+        entry.expired = False  # Changes from here on may not be in the answer.
         attributes = await self.session.attributes(entry)
         entry.replied(entry.settled(stamp_of(attributes), since_ns))
         entry.size = attributes.size
@@ -120,8 +121,9 @@ class Operations(pyfuse3.Operations):
         parent, text = self.inodes[parent_inode], text_of(name)
         unlinked = self.inodes.find(below(parent, text))
         with self.session.notifier.locked((parent.ino, text)):
-            with self.session.kernel_cache.leaving(unlinked, of_move=False):
-                await (await self.session.directory(parent)).unlink(text)
+            directory = await self.session.directory(parent)
+            with self.session.kernel_cache.leaving(unlinked if directory.verbatim else None, of_move=False):
+                await directory.unlink(text)
             self.session.vanished(parent, text)
             self.session.unlist(parent, text)
             await self.session.drain_names(unlinked)
@@ -154,17 +156,16 @@ class Operations(pyfuse3.Operations):
         moved, replaced = self.inodes.find(below(old_parent, old)), self.inodes.find(below(new_parent, new))
         locked = [each.ino for each in (moved, replaced) if each is not None]
         with self.session.notifier.locked((old_parent.ino, old), (new_parent.ino, new), also=locked):
-            with self.session.kernel_cache.leaving(moved, of_move=True):
-                await (await self.session.directory(old_parent)).rename(
-                    old, await self.session.directory(new_parent), new, replace=flags != pyfuse3.RENAME_NOREPLACE
-                )
+            source, target = await self.session.directory(old_parent), await self.session.directory(new_parent)
+            with self.session.kernel_cache.leaving(moved if source.verbatim and target.verbatim else None, of_move=True) as leaving:
+                await source.rename(old, target, new, replace=flags != pyfuse3.RENAME_NOREPLACE)
             moved = self.inodes.find(below(old_parent, old))
             self.session.unlist(old_parent, old)
-            is_unchanged = False
+            is_unchanged = bool(leaving.entries)
             if moved is not None:
                 # Else it has its new name already: the rename was announced to other views with it.
                 self.session.vanished(new_parent, new)
-                is_unchanged = moved.node is not None and not isinstance(moved.node, TemporaryFile)
+                is_unchanged = is_unchanged or (moved.node is not None and not isinstance(moved.node, TemporaryFile))
                 if not is_unchanged:
                     # The stored value may have another time, and may not read back byte for byte; it is the same file.
                     moved.stamp = 0
@@ -340,9 +341,10 @@ class Operations(pyfuse3.Operations):
                 raise IsADirectory(f"{text!r}: is a folder", key=text) from None
             file, handle = node, await node.open(how)
         entry = self.session.refer_created(parent, text, file, handle, since_ns)
-        return self._file_info(entry, handle, how, keep_cache=False, opener=ctx.pid), self._attributor.entry(
-            entry.ino, await handle.attributes()
-        )
+        open_file = self._file_info(entry, handle, how, keep_cache=False, opener=ctx.pid)
+        attributes = self._attributor.entry(entry.ino, await handle.attributes())
+        parent.expired = True
+        return open_file, attributes
 
     @guarded
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> Buffer:  # type: ignore[override]

@@ -66,7 +66,9 @@ class VfsNode(abc.ABC):
 
 
 class Directory(VfsNode):
-    """A directory: names, and their nodes."""
+    """A directory: names, and their nodes. ``verbatim``: a file that the store has renamed has the same bytes and attributes."""
+
+    verbatim: bool = False
 
     @property
     def is_outdated(self) -> bool:

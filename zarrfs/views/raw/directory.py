@@ -36,6 +36,7 @@ class RawDirectory(OverlayDirectory):
     """The keys and prefixes directly below one prefix."""
 
     view = VIEW
+    verbatim = True
 
     def __init__(self, context: ViewContext, folders: BoundFolders, prefix: Prefix) -> None:
         super().__init__(context)
