@@ -236,10 +236,9 @@ class ChunksDocument(NodeDocument):
         if names is not None:
             attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
         new_array = replace(new, metadata=metadata, attributes=attributes)
-        await editor.turn_into_array(new_array)
-        self._state.array_created(self.path)
         document, shown = self._view_format.ident(self.path, ZATTRS), documents_of(new_array).get(ZATTRS)
-        self._state.hide_until_listed(self.path, document, None if node.attributes else shown)
+        with self._state.creating_array(self.path, document, None if node.attributes else shown):
+            await editor.turn_into_array(new_array)
         text = self._state.text(document, documents_of(node).get(ZATTRS))
         if text is not None and shown is not None and is_without_additions(shown, text):
             self._state.wrote(document, shown, text)

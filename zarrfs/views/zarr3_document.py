@@ -85,8 +85,8 @@ class Zarr3Document(NodeDocument):
             new = self._new_array(layout, written, self._context.new_arrays.shards(self.path, layout, written.metadata.grid_shape))
         except NotRepresentable as error:
             raise ContentInvalid(f"{self.ident}: {error}", key=self.ident) from error
-        await editor.turn_into_array(new)
-        self._state.array_created(self.path)
+        with self._state.creating_array(self.path):
+            await editor.turn_into_array(new)
 
     def _new_array(self, layout: Layout, written: ArrayNode, shards: tuple[ShardSpec, ...]) -> ArrayNode:
         """Return the new array for the document ``written``. Raises `ContentInvalid`, `NotRepresentable`."""

@@ -18,7 +18,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from zarrfs.keys import ROOT, NodePath
@@ -60,6 +61,7 @@ class MountOnly:
         self._created_arrays: set[NodePath] = set()
         self._unlisted: set[NodePath] = set()
         self._hidden_until_listed: set[str] = set()
+        self._hidden_meanwhile: set[str] = set()
         self._removed: set[str] = set()
         self._reason: tuple[ArrayNode | None, str | None] = (None, None)
         self._hidden: dict[str, bytes] = {}
@@ -115,20 +117,33 @@ class MountOnly:
         """Return True if a folder was created and its kind is not determined yet."""
         return path in self._unwritten
 
-    def array_created(self, path: NodePath) -> None:
-        """Record that a folder of the view became an array."""
+    @contextmanager
+    def creating_array(self, path: NodePath, document: str = "", rendered: bytes | None = None) -> Iterator[None]:
+        """Record that a folder of the view becomes an array in the body, before whose end other tasks may find it.
+
+        Its missing chunks, and ``document``, which shows ``rendered``, are hidden until it is listed.
+        """
         self._created_arrays.add(path)
-
-    def is_created_array(self, path: NodePath) -> bool:
-        """Return True if a folder of the view became the array: its writer expects only the folders that it creates."""
-        return path in self._created_arrays
-
-    def hide_until_listed(self, path: NodePath, document: str, rendered: bytes | None) -> None:
-        """Record a new array: its missing chunks and ``document``, which shows ``rendered``, are hidden until it is listed."""
+        self._unlisted.add(path)
+        if rendered is not None:
+            self._hidden_meanwhile.add(document)
+        try:
+            yield
+        except BaseException:
+            self._created_arrays.discard(path)
+            self._unlisted.discard(path)
+            raise
+        finally:
+            self._hidden_meanwhile.discard(document)
+        # A listing in the body may have been one of the group.
         self._unlisted.add(path)
         if rendered is not None:
             self.hide(document, rendered)
             self._hidden_until_listed.add(document)
+
+    def is_created_array(self, path: NodePath) -> bool:
+        """Return True if a folder of the view became the array: its writer expects only the folders that it creates."""
+        return path in self._created_arrays
 
     def removed_chunk(self, ident: str) -> None:
         """Record unlink(2) of a chunk."""
@@ -193,6 +208,8 @@ class MountOnly:
 
     def is_hidden(self, document: str, rendered: bytes | None) -> bool:
         """Return True if the name is hidden."""
+        if document in self._hidden_meanwhile:
+            return True
         if document in self._hidden and self._hidden[document] != rendered:
             del self._hidden[document]
         return document in self._hidden

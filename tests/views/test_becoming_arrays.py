@@ -1,0 +1,83 @@
+"""Other programs, or other tasks of one, in a folder while the document of its array is written there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import trio_test
+
+from tests.support.scenes import Scene
+from tests.support.trees import tree_over
+from zarrfs.errors import NoSuchEntry
+from zarrfs.stores.memory import MemoryStore
+
+ARRAY: dict[str, Any] = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "shape": [4, 3],
+    "data_type": "int32",
+    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}},
+    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    "fill_value": 7,
+    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    "attributes": {},
+}
+ZARRAY = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "fill_value": None, "order": "C"}
+ZARRAY |= {"compressor": None, "filters": None}
+DIALECTS = pytest.mark.parametrize("dialect", ["v1", "v2", "v3", "v3_2019", "v3_2022"])
+
+
+async def while_running(act: Callable[[], Awaitable[None]], look: Callable[[], Awaitable[None]]) -> None:
+    """Call ``look`` again and again while ``act`` runs."""
+    async with trio.open_nursery() as nursery:
+
+        async def looking() -> None:
+            while True:
+                await look()
+                await trio.lowlevel.checkpoint()
+
+        nursery.start_soon(looking)
+        await act()
+        nursery.cancel_scope.cancel()
+
+
+@DIALECTS
+@trio_test
+async def test_a_folder_of_chunks_is_not_found_before_it_is_made(dialect: str) -> None:
+    """rsync looks a folder up, and makes it if it is absent, while the document gets its name."""
+    store = MemoryStore()
+    async with tree_over(store, new_dialect=dialect) as tree:
+        s = Scene(tree, store, "zarr3")
+        for each in ("a", "a/c", "a/c/0"):
+            await s.mkdir(each)
+
+        async def look() -> None:
+            with pytest.raises(NoSuchEntry):
+                await (await s.folder("a/c")).lookup("1")
+
+        await while_running(lambda: s.write("a/zarr.json", json.dumps(ARRAY).encode()), look)
+        assert await s.names("a/c") == {"0"}
+        await s.mkdir("a/c/1")
+        await s.write("a/c/1/0", bytes(24))
+        assert await s.names("a/c") == {"0", "1"}
+
+
+@DIALECTS
+@trio_test
+async def test_a_missing_chunk_and_attributes_of_a_new_array_are_not_found_before_it_is_listed(dialect: str) -> None:
+    """Programs that copy create them with O_EXCL."""
+    store = MemoryStore()
+    async with tree_over(store, new_dialect=dialect) as tree:
+        s = Scene(tree, store, "chunks")
+        await s.mkdir("a")
+
+        async def look() -> None:
+            for name in ("0", ".zattrs"):
+                with pytest.raises(NoSuchEntry):
+                    await (await s.folder("a")).lookup(name)
+
+        await while_running(lambda: s.write("a/.zarray", json.dumps(ZARRAY).encode()), look)
