@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.scenes import Scene
 from tests.support.trees import tree_over
 from zarrfs.errors import NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.opening import open_store
 
 ARRAY: dict[str, Any] = {
     "zarr_format": 3,
@@ -81,3 +83,32 @@ async def test_a_missing_chunk_and_attributes_of_a_new_array_are_not_found_befor
                     await (await s.folder("a")).lookup(name)
 
         await while_running(lambda: s.write("a/.zarray", json.dumps(ZARRAY).encode()), look)
+
+
+@pytest.mark.parametrize("options", [{}, {"new_shards": "2x1"}, {"new_dialect": "v2"}], ids=str)
+@trio_test
+async def test_folders_keep_the_times_that_were_set_while_a_chunk_below_is_stored(options: dict[str, str], tmp_path: Path) -> None:
+    """rsync sets the times of folders before it writes below them."""
+    store = await open_store(str(tmp_path))
+    async with tree_over(store, str(tmp_path), **options) as tree:
+        s = Scene(tree, store, "zarr3")
+        await s.mkdir("a")
+        await s.write("a/zarr.json", json.dumps(ARRAY).encode())
+        for each in ("a/c", "a/c/0", "a/c/1"):
+            await s.mkdir(each)
+        folders = [await s.folder(each) for each in ("a", "a/c", "a/c/1")]
+        for folder in folders:
+            await folder.set_mtime(10**18)
+
+        async def look() -> None:
+            assert [(await folder.attributes()).mtime_ns for folder in folders] == [10**18] * 3
+
+        await look()
+        await while_running(lambda: s.write("a/c/0/0", bytes(24)), look)
+        await s.sync("a")
+        await look()
+        await s.write("a/c/1/0", bytes(24))
+        await s.sync("a")
+        times = [(await folder.attributes()).mtime_ns for folder in folders]
+        assert times[:2] == [10**18] * 2 and times[2] != 10**18
+    await store.aclose()

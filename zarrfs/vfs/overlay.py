@@ -74,6 +74,10 @@ class OverlayDirectory(Directory):
     async def stored_mtime_ns(self) -> int | None:
         """Return the time at which its names last changed, according to the store."""
 
+    async def time_to_keep_for(self) -> int | None:
+        """Return the stored time for which a time that is set now is valid (`KeptTimes.keep`)."""
+        return await self.stored_mtime_ns()
+
     @abc.abstractmethod
     async def look(self, name: str) -> tuple[VfsNode, Attributes | None]:
         """Return the node of a name that is not temporary, and its attributes if the lookup finds them. Raises `NoSuchEntry`."""
@@ -139,7 +143,7 @@ class OverlayDirectory(Directory):
                 # close(2) does not wait for the last RELEASE: a publish in progress would change the time again.
                 async with staged.lock:
                     pass
-            self._layers.times.keep(self.here, mtime_ns, size=0, stored_ns=await self.stored_mtime_ns())
+            self._layers.times.keep(self.here, mtime_ns, size=0, stored_ns=await self.time_to_keep_for())
 
     async def lookup(self, name: str) -> VfsNode:
         with self.entered():

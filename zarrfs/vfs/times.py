@@ -7,6 +7,13 @@ not record it.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+ANY = -1
+"""Stands for the stored time of a folder whose names the store does not have: the time that was set remains, whatever the store has."""
+
 
 class KeptTimes:
     """Times by `File.ident` (folders: with a slash at the end).
@@ -16,6 +23,7 @@ class KeptTimes:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[int, int | None, int | None]] = {}
+        self._steady: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self._kept)
@@ -34,6 +42,8 @@ class KeptTimes:
         if kept is None:
             return stored_ns
         mtime_ns, *of = kept
+        if of[0] == 0 and (of[1] == ANY or ident in self._steady):
+            return mtime_ns
         if of == [0, None] and size == 0 and stored_ns is not None and ident.endswith("/"):
             # The store has the folder only now, with a time of its own.
             self.keep(ident, mtime_ns, size=0, stored_ns=stored_ns)
@@ -46,8 +56,26 @@ class KeptTimes:
 
     def rebase(self, ident: str) -> None:
         """Keep the time that was set for a folder although the store gets a name that the folder had before."""
-        if (kept := self._kept.get(ident)) is not None and kept[1] == 0:
+        if (kept := self._kept.get(ident)) is not None and kept[1] == 0 and kept[2] != ANY:
             self.keep(ident, kept[0], size=0, stored_ns=None)
+
+    def is_set(self, ident: str) -> bool:
+        """Return True if the time of a folder was set, and not changed since in this mount."""
+        return (kept := self._kept.get(ident)) is not None and kept[1] == 0
+
+    @contextmanager
+    def steady(self, idents: Iterable[str]) -> Iterator[None]:
+        """Keep the times that were set for folders although the store gets or loses, in the body, names that they keep."""
+        folders = list(idents)
+        self._steady.update(folders)
+        try:
+            yield
+        finally:
+            for each in folders:
+                self._steady[each] -= 1
+                if not self._steady[each]:
+                    del self._steady[each]
+                self.rebase(each)
 
     def forget(self, ident: str) -> None:
         """Remove the time of a file that is gone."""

@@ -78,7 +78,8 @@ class ChunkFile(NodeContent):
 
     def _be_at(self, path: NodePath) -> None:
         self.path = path
-        self.ident = self._view_format.ident(path, self._view_format.keys(self._open_array.array.node).encode(self._coords))
+        self._key = self._view_format.keys(self._open_array.array.node).encode(self._coords)
+        self.ident = self._view_format.ident(path, self._key)
 
     async def erase(self) -> None:
         async def store(array: Array) -> None:
@@ -130,7 +131,8 @@ class ChunkFile(NodeContent):
         array = (await self._current()).array
         while True:
             try:
-                await store(array)
+                async with self._view_format.keeping_times(self.path, self._key):
+                    await store(array)
                 return
             except LayoutChanged:
                 before, array = array, (await self._current()).array

@@ -36,6 +36,7 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, no_such_entry
 from zarrfs.vfs.overlay import OverlayDirectory
 from zarrfs.vfs.temporary import TemporaryContent, is_temporary
+from zarrfs.vfs.times import ANY
 from zarrfs.views.extended_attributes import BECOMING
 from zarrfs.views.group_directory import child_path
 from zarrfs.views.nodes.contents import (
@@ -90,6 +91,14 @@ class NodeFolder(OverlayDirectory):
 
     async def stored_mtime_ns(self) -> int | None:
         return await self.view_format.folder_mtime_ns(self.path)
+
+    async def time_to_keep_for(self) -> int | None:
+        # utimens(2) must not fail because of documents.
+        with suppress(ZarrfsError):
+            node = (await self._contents()).node
+            if isinstance(node, ArrayNode) and node.path == self.path and self.view_format.has_other_folders(node):
+                return ANY
+        return await self.stored_mtime_ns()
 
     async def look(self, name: str) -> tuple[VfsNode, Attributes | None]:
         return await (await self._contents()).look(name)

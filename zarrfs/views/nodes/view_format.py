@@ -7,7 +7,8 @@ waiting files, and the creation, renaming and removal of nodes are the same for 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from zarrfs import threads
@@ -189,6 +190,27 @@ class ViewFormat(DocumentsForm):
             # A folder of this name in the store is one of shards, and appears with the first of them.
             return None
         return await self.context.folder_mtime_ns(path)
+
+    def has_other_folders(self, array: ArrayNode) -> bool:
+        """Return True if the chunks of ``array`` are below folders that the store does not have, or not for each of them."""
+        return self.folders and not self.has_stored_keys(array) and "/" in self.keys(array).encode((0,) * array.metadata.ndim)
+
+    @asynccontextmanager
+    async def keeping_times(self, path: NodePath, key: str) -> AsyncIterator[None]:
+        """Keep the times set for the folders above that of the chunk ``key`` of the array at ``path``, while the body changes the chunk.
+
+        Their names do not change then: the folders in them were created before their chunks.
+        """
+        times, above, folder = self.context.times, [], path
+        for part in key.split("/")[:-1]:
+            ident = self.ident(folder, "")
+            if times.is_set(ident):
+                # A change by another program before counts.
+                times.mtime_ns_of(ident, size=0, stored_ns=await self.folder_mtime_ns(folder))
+                above.append(ident)
+            folder = folder.child(part)
+        with times.steady(above):
+            yield
 
     def may_hold_chunks(self, node: ArrayNode, folder: str) -> bool:
         """Return True if a chunk key of the array can begin with ``folder``, a part of a key with its trailing slash."""
