@@ -8,7 +8,7 @@ import select
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
@@ -134,32 +134,6 @@ def test_what_waits_for_a_shard_that_is_no_more_is_saved(store: Path, tmp_path: 
     assert os.stat(folder.parent).st_mode & 0o077 == 0
     if (store / "a/zarr.json").exists() and event is not unreadable:
         assert elements(store / "a") == [7] * (LENGTH * CHUNKS)
-
-
-def saved_over(mount: Mounted) -> None:
-    np.save(mount.path / "npy/a.npy", np.zeros(3, "<f8"))
-
-
-def renamed_over_here(mount: Mounted) -> None:
-    np.save(mount.path / "npy/b.npy", np.zeros(3, "<f8"))
-    os.rename(mount.path / "npy/b.npy", mount.path / "npy/a.npy")
-
-
-@pytest.mark.parametrize("event", [saved_over, renamed_over_here], ids=lambda event: event.__name__)
-def test_what_waits_for_a_shard_of_an_array_that_this_mount_replaces_is_saved(
-    store: Path, tmp_path: Path, event: Callable[[Mounted], None]
-) -> None:
-    with mounted(store, "--shard-delay", "600", "--cache-dir", str(tmp_path / "cache"), ends_with=None) as mount:
-        write_a_chunk(mount)
-        event(mount)
-        ended = mount.umount()
-    assert ended.returncode == 7, ended.stderr
-    (folder,) = rescued(tmp_path / "cache")
-    assert str(folder) in ended.stderr and "replaced by another array" in ended.stderr
-    assert elements(folder / "store/a") == SAVED
-    (line,) = [json.loads(line) for line in (folder / "lost.jsonl").read_text().splitlines()]
-    assert line["key"] == "a/c/0" and line["path"] == "/a" and line["chunks"] == [[1]]
-    assert np.dtype(zarr.open_array(str(store / "a"), mode="r").dtype).kind == "f"
 
 
 def test_what_waits_for_a_shard_that_cannot_be_read_is_saved_at_the_end(store: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import zarr
 
 from tests.mount.test_kill import running
 from tests.support.mounting import mounted, mountpoint, run
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.fuse
 
@@ -195,13 +196,14 @@ def test_an_array_is_resized_and_renamed_whatever_waited_for_the_one_that_it_rep
         for name, length in (("a", 20), ("b", 30)):
             np.save(mount.path / f"npy/{name}.npy", np.arange(length, dtype="<i4"))
         (mount.path / "chunks/b/1").write_bytes(np.full(4, -1, "<i4").tobytes())
-        os.rename(mount.path / "npy/a.npy", mount.path / "npy/b.npy")
+        # Another program: what waits for an array that this mount replaces goes with it.
+        os.rename(store / "b", tmp_path / "elsewhere")
+        os.rename(store / "a", store / "b")
+        until(lambda: (mount.path / "npy/b.npy").exists() and np.load(mount.path / "npy/b.npy").size == 20)
         document = json.loads((mount.path / "chunks/b/.zarray").read_text())
         (mount.path / "chunks/b/.zarray").write_text(json.dumps(document | {"shape": [22]}))
         assert np.load(mount.path / "npy/b.npy").tolist() == [*range(20), 0, 0]
-        before = (mount.path / ".zarrfs/errors.jsonl").read_text()
         os.rename(mount.path / "npy/b.npy", mount.path / "npy/c.npy")
-        assert (mount.path / ".zarrfs/errors.jsonl").read_text() == before
     assert len(list((tmp_path / "cache/rescued").iterdir())) == 1
 
 

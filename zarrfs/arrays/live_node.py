@@ -63,9 +63,7 @@ class LiveNode:
         self.layouts = 0
         self.why_gone: str | None = None
         self.erased_by_mount = False
-        """True if it was erased through this mount."""
-        self.replaced_by_mount = False
-        """True if this mount replaced it by another array."""
+        """True if it was erased through this mount, or replaced by another array: what is queued for it goes with it."""
         self.anchor: Anchor | None = None
         """Its folder, set when a writer first used it."""
         self.is_unread = False
@@ -99,7 +97,7 @@ class LiveNode:
 
         If it was renamed back before anything used it elsewhere, both have the same path."""
         folder, anchor = self.folder, other.anchor
-        if folder is None or anchor is None or (folder == other.folder and other.why_gone is None) or other.replaced_by_mount:
+        if folder is None or anchor is None or (folder == other.folder and other.why_gone is None) or other.erased_by_mount:
             return False
         return anchor.prefix() == folder
 

@@ -122,8 +122,8 @@ class Losses:
 
     async def _of_shard(self, hierarchy: Hierarchy, shard: QueuedShard, error: Exception) -> bool:
         key, node = shard.key, shard.node
-        # An array that did not move needs no search, and one that this mount has replaced is certainly gone.
-        may_be_elsewhere = node.why_gone is not None and not node.replaced_by_mount
+        # An array that did not move needs no search.
+        may_be_elsewhere = node.why_gone is not None
         try:
             if may_be_elsewhere and await self._followed(hierarchy, shard):
                 log.info("%s: queued chunks follow the array, which another program has moved", key)

@@ -128,7 +128,7 @@ class NodeEditor:
                 places: list[Key | Prefix] = [node.path.prefix, prefix_of(layout, node), *layout.document_keys(node.path)]
                 async with self._hierarchy.live.changing(*places):
                     if await placing.settle() and over is not None and over.path == node.path:
-                        self._hierarchy.live.replaced(over, node.path, over.chunk_prefix)
+                        await self._hierarchy.replaced(over, node.path, over.chunk_prefix)
                 self._hierarchy.forget_all()
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
@@ -158,7 +158,7 @@ class NodeEditor:
             prefix = live.chunk_prefix if live is not None else Prefix("")
             await placing.put(layout, node, before, chunks, over=over)
             if over and live is not None:
-                self._hierarchy.live.replaced(live, node.path, prefix)
+                await self._hierarchy.replaced(live, node.path, prefix)
 
     async def turn_into_array(self, node: ArrayNode) -> None:
         """Replace the group at ``node.path``, which contains no node, by this array. The attributes are those of ``node``.

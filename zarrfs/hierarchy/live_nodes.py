@@ -174,11 +174,11 @@ class LiveNodes:
                 self._end(node, ERASED)
 
     def replaced(self, node: LiveArray, path: NodePath, chunk_prefix: Prefix) -> None:
-        """Record that another array replaced ``node``, at ``path``, in this mount. Its queued chunks are saved (design/023)."""
+        """Record that another array replaced ``node``, at ``path``, in this mount: see `Hierarchy.replaced`."""
         self._forget(node)
-        # It was moved aside, or erased; errors and saved chunks name its last path.
+        # It was moved aside, or erased; errors name its last path.
         node.move(path, chunk_prefix)
-        node.erased_by_mount, node.replaced_by_mount = False, True
+        node.erased_by_mount = True
         why = "was replaced by another array"
         if node.why_gone is None:
             self._end(node, why)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.queued_shard import QueuedShard, ShardsAt
 from zarrfs.arrays.shard_queue import ShardQueue
+from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.keys import Key, Prefix
 
 
@@ -22,6 +24,13 @@ class QueuedShards:
         """Store the shards queued at ``target``; return their keys. Raises the first failure."""
         return await self._queue.publish(target) if self._queue is not None else []
 
+    async def publish_described_by(self, keys: Collection[Key]) -> None:
+        """Store what is queued for the arrays that these documents describe. Raises the first failure."""
+        nodes = dict.fromkeys(shard.node for shard in self.below(Prefix("")))
+        for node in nodes:
+            if isinstance(node, LiveArray) and any(node.is_described_at(key) for key in keys):
+                await self.publish(node)
+
     def below(self, prefix: Prefix) -> list[QueuedShard]:
         """Return the shards queued that lie below ``prefix`` now."""
         return self._queue.below(prefix) if self._queue is not None else []
@@ -30,3 +39,8 @@ class QueuedShards:
         """Forget what is queued for these shards, which are erased."""
         if self._queue is not None:
             await self._queue.drop(shards)
+
+    async def drop_of(self, node: LiveNode) -> None:
+        """Forget what is queued for the shards of this array."""
+        if self._queue is not None:
+            await self._queue.drop(self._queue.of(node))

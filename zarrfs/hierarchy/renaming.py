@@ -151,7 +151,7 @@ class Renaming:
                     await intent.forget()
                 log.info("%s: renamed over: %s", new_path, error)
             if target is not None:
-                self._hierarchy.live.replaced(target, new_path, prefix)
+                await self._hierarchy.replaced(target, new_path, prefix)
 
     def _require_moved(self, path: NodePath, new_path: NodePath, is_moved: bool, is_of_mount: bool) -> None:
         """Raise `NoSuchEntry` if another program has moved or removed the node, unless it is a group of this mount only."""
@@ -203,7 +203,7 @@ class Renaming:
                     if intent.is_unknown or not is_moved or not isinstance(error, Exception):
                         raise
             if before is not None and target is not None:
-                live.replaced(before, new_path, prefix)
+                await self._hierarchy.replaced(before, new_path, prefix)
             live.renamed(path, new_path, pairs)
 
     def _pairs(self, layout: Layout, path: NodePath, new_path: NodePath, node: Node) -> list[tuple[Target, Target]]:

@@ -132,6 +132,16 @@ class ViewContext:
         except ZarrfsError as error:
             log.warning("%r: queued chunks not stored, shown without them: %s", target, error)
 
+    async def flush_described(self, *keys: Key) -> None:
+        """Publish the chunks queued for the arrays that these documents describe, before a change that may replace the arrays.
+
+        Failures: as of `flush_queued`.
+        """
+        try:
+            await self.hierarchy.queued.publish_described_by(keys)
+        except ZarrfsError as error:
+            log.warning("%s: queued chunks not stored before the change: %s", ", ".join(map(repr, keys)), error)
+
     @property
     def writable(self) -> bool:
         """True if anything can be written."""

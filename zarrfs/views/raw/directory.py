@@ -200,6 +200,7 @@ class RawDirectory(OverlayDirectory):
         old = file.content
         assert isinstance(old, RawValue)
         async with staging.renaming(file.ident, content), staging.unnaming(content.ident):
+            await self._context.flush_described(old.key, content.key)
             async with self._context.hierarchy.live.changing_document(old.key, content.key):
                 moved = await self._moved(old.key, content.key)
             if not moved:

@@ -171,6 +171,7 @@ class RawValue(WholeContent):
         await self._context.flush_queued(self.key)
         while await self.until_placed():
             pass
+        await self._context.flush_described(self.key)
         async with self._context.hierarchy.live.changing_document(self.key):
             if self.is_outdated:
                 raise StaleEntry(f"the folder of {self.key!r}, or the array that it describes, was moved or erased", key=self.key)
@@ -194,6 +195,7 @@ class RawValue(WholeContent):
             raise EntryExists(f"{self.key!r} already exists", key=self.key) from error
 
     async def erase(self) -> None:
+        await self._context.flush_described(self.key)
         async with self._context.hierarchy.live.changing_document(self.key):
             await self._store.erase(self.key)
 
