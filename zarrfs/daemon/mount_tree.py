@@ -158,7 +158,6 @@ class MountTree:
             dialects=dialects(config.dialect_choices),
         )
         editor = NodeEditor(self.hierarchy, self.store, self.intents, new_dialect=known_dialect(config.new_dialect))
-        self._unfinished = UnfinishedOperations(self.hierarchy, self.store, editor, self.intents, start_soon=tasks.start_apart)
         self.unstored = UnstoredGroups(
             self.hierarchy,
             editor,
@@ -172,6 +171,7 @@ class MountTree:
             hierarchy=self.hierarchy,
             editor=editor,
             unstored=self.unstored,
+            unfinished=UnfinishedOperations(self.hierarchy, self.store, editor, self.intents, start_soon=tasks.start_apart),
             new_arrays=NewArrays(
                 chunks=config.new_chunks, codecs=config.new_codecs, separator=config.new_separator, shards=config.new_shards
             ),
@@ -271,7 +271,7 @@ class MountTree:
         for path, failure in await self.unstored.store_all():
             self.losses.add_once(path, f"the group could not be stored: {failure}")
         await self.queue.end()
-        await self._unfinished.end()
+        await self._context.unfinished.end()
         if self.observed.counters.changes:
             try:
                 await self.store.sync_all()

@@ -12,10 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 import trio
 
+from zarrfs.dialects.base import Layout
 from zarrfs.errors import KeyConflict, StoreAccessDenied, StoreTimeout, ZarrfsError
+from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intent, Intents
@@ -43,6 +46,8 @@ class UnfinishedOperations:
         self._start_soon = start_soon
         self._intents: dict[Intent, trio.Event] = {}
         """The unfinished intents; the event is set when the outcome is known."""
+        self._failed: WeakKeyDictionary[Intent, ZarrfsError] = WeakKeyDictionary()
+        """The errors of the last attempts."""
         self._finishing = False
         intents.on_unfinished = self._add
         intents.on_resolved = self._resolved
@@ -52,6 +57,40 @@ class UnfinishedOperations:
         """Make a last attempt, at the end of the mount."""
         for intent in list(self._intents):
             await self._attempt(intent)
+
+    async def attempt(self, at: NodePath | Prefix) -> list[Exception]:
+        """Try to end the operations on nodes at or below this path, or with documents and copies below this prefix of the store.
+
+        Returns the errors of those that still lack a part in the store.
+        """
+        failed: list[Exception] = []
+        tried: set[Intent] = set()
+        # While one is attempted, an equal one may take its place.
+        while (intent := next((each for each in self._intents if each not in tried), None)) is not None:
+            tried.add(intent)
+            try:
+                record = intent.noted
+                # Else the rest is to be deleted.
+                if record is None or intent.is_done or not await self._is_at(record, at) or await self._attempt(intent):
+                    continue
+                if intent in self._intents and not intent.is_done:
+                    error = self._failed.get(intent)
+                    failed.append(error or StoreTimeout(f"{record.path}: outcome of an operation is unknown", key=record.path))
+            except ZarrfsError as error:
+                failed.append(error)
+        return failed
+
+    async def _is_at(self, record: Record, at: NodePath | Prefix) -> bool:
+        if isinstance(at, NodePath):
+            return any(place.startswith(at.prefix) for place in (record.path.prefix, record.source or record.path.prefix))
+        places = list(_targets(record))
+        for path in (record.path, *(paths_of(record.source) or () if record.source is not None else ())):
+            places += (await self._layout(path)).consolidated_keys(path)
+        return any(place.startswith(at) for place in places)
+
+    async def _layout(self, path: NodePath) -> Layout:
+        # A lookup of the node itself would wait for the operation.
+        return await self._editor.layout_for(path.parent if path != ROOT else ROOT)
 
     def _add(self, intent: Intent) -> None:
         if intent in self._intents:
@@ -91,11 +130,10 @@ class UnfinishedOperations:
                 if record is None:
                     await self._end(intent)
                 else:
-                    # A lookup of the node itself would wait for this.
-                    layout = await self._editor.layout_for(record.path.parent if record.path != ROOT else ROOT)
-                    async with self._editor.editing(layout):
+                    async with self._editor.editing(await self._layout(record.path)):
                         pass
         except ZarrfsError as error:
+            self._failed[intent] = error
             log.debug("%s: not ended yet: %s", intent.prefix, error)
         return intent not in self._intents
 
@@ -138,6 +176,7 @@ class UnfinishedOperations:
                 await intent.end()
             is_over = not intent.is_held
         except ZarrfsError as error:
+            self._failed[intent] = error
             log.warning("%s: not ended yet: %s", intent.prefix, error)
         if is_over and (known := self._intents.pop(intent, None)) is not None:
             known.set()

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from zarrfs import durability
 from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import NameInvalid, ZarrfsError
+from zarrfs.errors import NameInvalid, ZarrfsError, raise_first
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.roots import read_only_dialects
+from zarrfs.hierarchy.unfinished import UnfinishedOperations
 from zarrfs.hierarchy.unstored_groups import UnstoredGroups
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
@@ -42,16 +43,18 @@ class ViewContext:
 
     ``store_name``: the last part of the store's path, for files named after a root array. ``fill``: missing chunks read as fill
     value in views that otherwise hide them. ``empty_prefixes``: empty folders, if the store cannot represent them. ``mounted_ns``:
-    replaces unknown times. ``unstored``: groups created by mkdir(2), not stored yet. ``resize_erases``: a smaller shape erases the
-    chunks outside it. ``new_arrays``: the format of new arrays. ``start_soon``: starts a task of the mount. ``temporaries``: files that
-    exist in this mount only. ``temporary_names``: their names, in views with restricted names. ``times``: times that the store does not
-    keep. ``node_attributes``: the extended attributes of nodes. ``is_watched()``: True if the store currently reports every change.
+    replaces unknown times. ``unstored``: groups created by mkdir(2), not stored yet. ``unfinished``: operations that lack a part in
+    the store. ``resize_erases``: a smaller shape erases the chunks outside it. ``new_arrays``: the format of new arrays.
+    ``start_soon``: starts a task of the mount. ``temporaries``: files that exist in this mount only. ``temporary_names``: their
+    names, in views with restricted names. ``times``: times that the store does not keep. ``node_attributes``: the extended
+    attributes of nodes. ``is_watched()``: True if the store currently reports every change.
     """
 
     store: Store
     hierarchy: Hierarchy
     editor: NodeEditor
     unstored: UnstoredGroups
+    unfinished: UnfinishedOperations
     new_arrays: NewArrays
     start_soon: StartSoon
     staging: StagingArea
@@ -99,14 +102,19 @@ class ViewContext:
         return known if known is not None else await self.store.prefix_mtime_ns(folder)
 
     async def sync_node(self, path: NodePath) -> None:
-        """Run fsync(2) of the folder of a node: publish the queued chunks in it, wherever their keys are, and sync the store."""
+        """Run fsync(2) of the folder of a node: publish the queued chunks in it, wherever their keys are, and sync the store.
+
+        Raises what prevents operations on nodes there from being ended, after all else is done.
+        """
         with durability.demanded():
             await self.unstored.store(path)
+            failed = await self.unfinished.attempt(path)
             shards = await self.hierarchy.queued.publish(path)
             # Layouts that keep documents and chunks apart have more than one folder for a node.
             layouts = await self.hierarchy.layouts(path)
             apart = [layout.prefix for layout in layouts if not layout.per_node]
             await self.store.sync([self.hierarchy.folder_of(path), *apart, *shards, *await self._documents_of(path, layouts)])
+            raise_first(failed)
 
     async def _documents_of(self, path: NodePath, layouts: Sequence[Layout]) -> list[Key]:
         """Return the documents without which the node at ``path`` is not found, and the consolidated copies that list nodes in it.

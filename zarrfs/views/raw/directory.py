@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 
 from zarrfs import durability
 from zarrfs.buffers import Buffer
-from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, NotPermitted, StoreUnsupported
+from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, NotPermitted, StoreUnsupported, raise_first
 from zarrfs.keys import APART, Key, Prefix
 from zarrfs.stores.values import DirEntry
 from zarrfs.vfs import names
@@ -245,8 +245,10 @@ class RawDirectory(OverlayDirectory):
 
     async def sync(self) -> None:
         with self.entered(), durability.demanded():
+            failed = await self._context.unfinished.attempt(self.prefix)
             shards = await self._context.hierarchy.queued.publish(self.prefix)
             await self._store.sync([self.prefix, *shards])
+            raise_first(failed)
 
     def emptied(self) -> None:
         # If prefixes exist only through keys, a folder without keys stays in this mount, since a user created it.
