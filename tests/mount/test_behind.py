@@ -118,6 +118,34 @@ def test_attributes_are_not_kept_when_a_value_changes(mount: Mounted) -> None:
     until(lambda: path.stat().st_mtime == 1_000_000_007)
 
 
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
+@pytest.mark.parametrize("change", [replace, Path.write_bytes], ids=["renamed over", "in place"])
+def test_a_value_changed_just_before_its_rename_is_seen_at_the_new_name(
+    mount: Mounted, change: Callable[..., object], is_open: bool
+) -> None:
+    raw, store = mount.path / "raw/d/e", mount.store / "d/e"
+    for size in range(20, 40):
+        old, new = raw / f"k{size}", raw / f"m{size}"
+        (store / old.name).write_bytes(b"old")
+        until(old.exists)
+        settled(mount)
+        with contextlib.closing(open(old, "rb")) as reader:
+            assert reader.read() == b"old"
+            if not is_open:
+                reader.close()
+            change(store / old.name, bytes(size))
+            old.rename(new)
+            settled(mount)
+            assert new.stat().st_size == size
+            assert new.read_bytes() == bytes(size)
+            (store / new.name).write_bytes(b"longer" * size)
+        change(store / new.name, b"next")
+        raw.rename(raw.with_name("f"))
+        settled(mount)
+        assert (raw.with_name("f") / new.name).stat().st_size == 4
+        raw.with_name("f").rename(raw)
+
+
 def test_names_that_go_are_not_kept(mount: Mounted) -> None:
     for name in ("k", "d/e/k", "a/0.0"):
         assert (mount.path / "raw" / name).exists()

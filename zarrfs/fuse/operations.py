@@ -159,19 +159,22 @@ class Operations(pyfuse3.Operations):
             source, target = await self.session.directory(old_parent), await self.session.directory(new_parent)
             with self.session.kernel_cache.leaving(moved if source.verbatim and target.verbatim else None, of_move=True) as leaving:
                 await source.rename(old, target, new, replace=flags != pyfuse3.RENAME_NOREPLACE)
-            moved = self.inodes.find(below(old_parent, old))
+            before, moved = moved, self.inodes.find(below(old_parent, old))
             self.session.unlist(old_parent, old)
-            is_unchanged = bool(leaving.entries)
-            if moved is not None:
-                # Else it has its new name already: the rename was announced to other views with it.
+            # Else it has its new name already, announced to other views, or the kernel gives that to a file that was replaced.
+            is_parted = moved is None and (before is None or before.nameless)
+            is_unchanged = bool(leaving.entries) or (moved is not None and not isinstance(moved.node, TemporaryFile | None))
+            if moved is not None or is_parted:
                 self.session.vanished(new_parent, new)
-                is_unchanged = is_unchanged or (moved.node is not None and not isinstance(moved.node, TemporaryFile))
+            if moved is not None:
                 if not is_unchanged:
                     # The stored value may have another time, and may not read back byte for byte; it is the same file.
                     moved.stamp = 0
                     self.session.notifier.inode(moved.ino)
                 self.inodes.move(moved, new_parent, new)
             await self.session.drain_names(replaced, moved if is_unchanged else None)
+        if is_parted:
+            self.session.notifier.entry(new_parent.ino, new)
         await self.session.let_go(replaced)
 
     @guarded
@@ -235,8 +238,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def open(self, inode: pyfuse3.InodeT, flags: pyfuse3.FlagT, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        entry = self.inodes[inode]
-        how = open_flags(flags)
+        entry, how = self.inodes[inode], open_flags(flags)
         try:
             open_file = await self._open(entry, how, ctx.pid)
         except StaleEntry:
@@ -261,13 +263,13 @@ class Operations(pyfuse3.Operations):
             raise
         if how.write:
             await self.session.let_go(entry)
-        if how.write:
             entry.pages = None
         if how.truncate:
             entry.stamp = entry.size = 0
             # It is emptied already: instead of another number it gets no pages.
-            direct = self.session.is_another_file(entry, handle.of)
-            return self._file_info(entry, handle, how, keep_cache=False, opener=opener, direct=direct)
+            return self._file_info(
+                entry, handle, how, keep_cache=False, opener=opener, direct=self.session.is_another_file(entry, handle.of)
+            )
         try:
             since_ns = time.monotonic_ns()
             stamp = entry.stamp if handle.direct else entry.settled(stamp_of(await handle.attributes()), since_ns)

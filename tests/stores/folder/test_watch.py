@@ -350,6 +350,22 @@ async def test_a_rename_that_another_program_was_quicker_with_is_told(path: Path
 
 
 @trio_test
+async def test_what_others_change_just_before_a_rename_is_told_of_the_new_name(path: Path) -> None:
+    async with watched(path) as (store, told):
+        (path / "a/k").write_bytes(b"of others")
+        await store.rename(Key("a/k"), Key("a/m"))
+        assert await told.now() == {"a/k": "erase", "a/m": "set"}
+        os.utime(path / "a/m", (1, 1))
+        (path / "a/b/k").unlink()
+        await store.rename_prefix(Prefix("a/"), Prefix("z/"))
+        assert await told.now() == {"z/m": "times", "z/b/k": "erase"}
+        await store.set(Key("z/m"), b"of the store")
+        await store.rename(Key("z/m"), Key("z/k"))
+        await store.rename_prefix(Prefix("z/"), Prefix("a/"))
+        assert await told.now() == {}
+
+
+@trio_test
 async def test_what_others_do_during_an_operation_that_fails_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched(path) as (store, told):
 

@@ -49,11 +49,11 @@ class Own:
     """An operation of the store on the values ``leaves`` and on all that lies below the folders ``below``.
 
     ``left`` is the state of the leaves at its end: a generation, ``"/"`` for a folder, or ``""`` for absence. The folders are then gone,
-    unless they are leaves too; ``moved_to`` is the new position of the first one. ``took_effect``: False if it failed, or found nothing
-    to change: all events are then of other programs.
+    unless they are leaves too; ``moved_to`` is the new position of the first one, or of the first leaf. ``took_effect``: False if it
+    failed, or found nothing to change: all events are then of other programs. ``moved``: what they changed before it was moved.
     """
 
-    __slots__ = ("below", "events", "is_over", "leaves", "left", "moved_to", "took_effect")
+    __slots__ = ("below", "events", "is_over", "leaves", "left", "moved", "moved_to", "took_effect")
 
     def __init__(self, leaves: tuple[Parts, ...], below: tuple[Parts, ...], moved_to: Parts | None) -> None:
         self.leaves = leaves
@@ -63,16 +63,30 @@ class Own:
         self.took_effect = False
         self.is_over = False
         self.events: Found = {}
+        self.moved: Found = {}
 
     def covers(self, parts: Parts) -> bool:
         """Return True if an event at ``parts`` may be of this operation."""
         return parts in self.leaves or parts == self.moved_to or any(parts[: len(folder)] == folder for folder in self.below)
 
+    def move(self, seen: Seen) -> None:
+        """Record the event also at the new place, if it is of what is moved, and not the move itself."""
+        if self.moved_to is None or (seen.is_folder and not self.below):
+            return
+        source = (self.below or self.leaves)[0]
+        rest = seen.parts[len(source) :]
+        if seen.parts[: len(source)] != source or (not rest and seen.kind == "erase"):
+            return
+        _add(self.moved, (*self.moved_to, *rest), seen.is_folder, seen.kind if rest else "set")
+        if not self.below:
+            # For the mount it may have its old name still.
+            _add(self.moved, seen.parts, seen.is_folder, "set")
+
     def explains(self, parts: Parts, is_folder: bool, kind: ChangeKind, state: str) -> bool:
         """Return True if it caused the events at ``parts``, which is now in this ``state``, as `left`."""
         if not self.took_effect:
             return False
-        if is_folder and parts == self.moved_to:
+        if is_folder and self.below and parts == self.moved_to:
             # Several events there have another kind.
             return kind == "set"
         if kind == "rmdir" and self.left.get(parts) == "/":
@@ -270,10 +284,13 @@ class FolderChanges:
 
     def _sort(self, seen: Seen, found: Found) -> None:
         """Defer a change to the own operation that it may be of; else add it to the changes by other programs."""
-        for own in tuple(self._own):
-            if own.covers(seen.parts):
-                _add(own.events, seen.parts, seen.is_folder, seen.kind)
-                return
+        covering = [own for own in tuple(self._own) if own.covers(seen.parts)]
+        if covering:
+            _add(covering[0].events, seen.parts, seen.is_folder, seen.kind)
+            if len(covering) == 1:
+                # Else it may be of the other one.
+                covering[0].move(seen)
+            return
         _add(found, seen.parts, seen.is_folder, seen.kind)
 
     def _judge(self, own: Own, found: Found) -> None:
@@ -281,10 +298,10 @@ class FolderChanges:
         if own not in self._own:
             return  # It ended before these watches.
         self._own.remove(own)
-        for (parts, is_folder), kind in own.events.items():
-            now = self._state(parts, is_folder)
-            if own.explains(parts, is_folder, kind, now):
-                continue
+        states = {entry: self._state(*entry) for entry in own.events | own.moved}
+        changed = {entry: kind for entry, kind in own.events.items() if not own.explains(*entry, kind, states[entry])}
+        for (parts, is_folder), kind in (changed | (own.moved if own.took_effect else {})).items():
+            now = states[parts, is_folder]
             if not is_folder:
                 kind = "erase" if not now else "set" if kind == "erase" else kind
             other = next((each for each in tuple(self._own) if each.covers(parts)), None)

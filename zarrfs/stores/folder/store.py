@@ -204,8 +204,9 @@ class FolderStore(Store):
 
     async def rename(self, old: Key, new: Key) -> bool:
         old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
-        with translated(f"renaming {old!r} to", new), self._changes.own(old_parts, new_parts) as own:
+        with translated(f"renaming {old!r} to", new), self._changes.own(old_parts, new_parts, moved_to=new_parts) as own:
             generation = await self._change([old_parts, new_parts], self._tree.rename, old_parts, new_parts)
+            own.took_effect = generation is not None
             if generation is not None:
                 own.left.update({old_parts: "", new_parts: generation})
             return generation is not None
