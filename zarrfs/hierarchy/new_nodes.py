@@ -30,6 +30,8 @@ from zarrfs.stores.base import Store
 
 # Maximum of nodes without documents searched for one that shows the dialect of a store.
 _SEARCHED = 1000
+# Maximum of nodes searched for the form of new arrays, where the form of the hierarchy is known.
+_SEARCHED_AGAIN = 32
 
 
 async def require_no_nodes(hierarchy: Hierarchy, store: Store, group: GroupNode) -> None:
@@ -53,6 +55,8 @@ class NewNodes:
         self._store = store
         self._copies = copies
         self._new_dialect = new_dialect
+        # By dialect and prefix of a hierarchy: the form of the first array found there, None without one.
+        self._forms: dict[tuple[str, Prefix], str | None] = {}
 
     async def layout_for(self, path: NodePath) -> Layout:
         """Return the layout of a new node at ``path``.
@@ -64,10 +68,8 @@ class NewNodes:
         if layout.dialect.has_written_forms:
             node = await self._hierarchy.node(path)
             if node is None or is_implicit(node):
-                async with aclosing(self._near(path, [layout.dialect.name])) as near:
-                    async for each in near:
-                        if isinstance(each, ArrayNode) and each.form is not None and each.dialect == layout.dialect.name:
-                            return layout.in_form(each.form)
+                form = await self._form_near(path, layout)
+                return layout if form is None else layout.in_form(form)
             elif isinstance(node, ArrayNode) and node.form is not None:
                 return layout.in_form(node.form)
         return layout
@@ -138,6 +140,25 @@ class NewNodes:
                     return node.dialect
         return None
 
+    async def _form_near(self, path: NodePath, layout: Layout) -> str | None:
+        """Return the form of the nearest array of this dialect; None if there is none.
+
+        Only the first search in a hierarchy takes time proportional to the number of nodes; later ones that find no array among the
+        nearest nodes return its result.
+        """
+        hierarchy = layout.dialect.name, layout.prefix
+        most = _SEARCHED_AGAIN if hierarchy in self._forms else None
+        count = 0
+        async with aclosing(self._near(path, [layout.dialect.name])) as near:
+            async for each in near:
+                if isinstance(each, ArrayNode) and each.form is not None and each.dialect == layout.dialect.name:
+                    self._forms[hierarchy] = self._forms.get(hierarchy) or each.form
+                    return each.form
+                count += 1
+                if count == most:
+                    break
+        return self._forms.setdefault(hierarchy, None)
+
     async def _near(self, path: NodePath, known: Collection[str]) -> AsyncGenerator[Node]:
         """Yield nodes under groups of the dialects ``known``, nearest to ``path`` first; not all if there are many."""
         searched: set[NodePath] = set()
@@ -177,10 +198,13 @@ class NewNodes:
     async def _check_siblings(self, path: NodePath, old_path: NodePath | None) -> None:
         """Raise `CaseConflict` if ``path``, or a new node on the way to it, would differ from a sibling in case only."""
         for each in (*path.ancestors(), path):
-            if each != ROOT and await self._hierarchy.node(each) is None:
-                async for name, _ in self._hierarchy.children(each.parent):
-                    if name.lower() == each.name.lower() and each.parent.child(name) != old_path:
-                        raise CaseConflict(f"{each}: differs from its sibling {name!r} in case only", key=path)
+            if each == ROOT or await self._hierarchy.node(each) is not None:
+                continue
+            # Only the siblings with such a name are looked up: their number does not grow with the group.
+            for name in sorted(await self._hierarchy.child_names(each.parent)):
+                sibling = each.parent.child(name) if name.lower() == each.name.lower() else each
+                if sibling not in (each, old_path) and await self._hierarchy.node(sibling) is not None:
+                    raise CaseConflict(f"{each}: differs from its sibling {name!r} in case only", key=path)
 
     async def check_free(self, node: GroupNode | ArrayNode) -> None:
         """Raise `EntryExists` if the store holds documents there, or an array would cover other nodes."""
