@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -11,6 +12,9 @@ from zarrfs.vfs.content import Content, Snapshot, lost
 from zarrfs.vfs.node import Attributes, File, Handle, OpenFlags
 from zarrfs.vfs.stage import State
 from zarrfs.vfs.staging import Staged, StagingArea
+
+_TRIES = 16
+"""Reads of a value that others replace again and again."""
 
 
 def was_reported(area: StagingArea, ident: str) -> bool:
@@ -150,7 +154,7 @@ class StagedHandle(Handle):
         self._staged = self.of = staged
         self._flags = flags
         self._snapshot = snapshot
-        self._epoch = epoch
+        self._epoch = self._opened = epoch
         self._emptied = staged.emptied
         # A value that changes in parts has no generation. A file that is written must have no cached pages except those read from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
@@ -185,15 +189,24 @@ class StagedHandle(Handle):
             return data
         if self._epoch != self._staged.epoch:
             await self._drop_snapshot()
-        try:
-            data = await (await self._taken_snapshot()).read(offset, size)
-        except StaleEntry:
-            # Without own changes, the kernel has returned the size of that value, and perhaps bytes of it, to other readers.
-            if self._staged.superseded or self._epoch == self._staged.epoch:
-                raise
-            await self._drop_snapshot()
-            data = await (await self._taken_snapshot()).read(offset, size)
-        return data
+        for tries in itertools.count(1):
+            try:
+                return await (await self._taken_snapshot()).read(offset, size)
+            except StaleEntry:
+                # Without own changes, the kernel has returned the size of that value, and perhaps bytes of it, to other readers.
+                is_moved_on = self._epoch != self._staged.epoch and not self._staged.superseded
+                if tries == _TRIES or not (is_moved_on or self._follows):
+                    raise
+                await self._drop_snapshot()
+        raise AssertionError
+
+    @property
+    def _follows(self) -> bool:
+        """True if the value read from here on is the present one, whoever stores it: own changes were merged into it.
+
+        A mapping of the file would otherwise end its program at the next change by others."""
+        staged = self._staged
+        return self._flags.write and staged.content.merged and staged.own_epoch > self._opened and not staged.is_lost
 
     async def write(self, offset: int, data: Buffer) -> int:
         if not self._flags.write:
@@ -240,11 +253,12 @@ class StagedHandle(Handle):
         if self._staged.orphan:
             raise lost(self._staged.content)
         if self._snapshot is None:
-            if self._staged.superseded:
+            if self._staged.superseded and not self._follows:
                 ident = self._staged.content.ident
                 raise StaleEntry(f"{ident} was replaced through another view", key=ident)
             self._epoch = self._staged.epoch
-            self._snapshot = await self._staged.content.snapshot()
+            content = self._staged.content
+            self._snapshot = await (content.open_to_change() if self._follows else content.snapshot())
             if self._snapshot is None:
                 # Not NoSuchEntry: ENOENT is not an error of read(2).
                 ident = self._staged.content.ident
