@@ -195,3 +195,23 @@ def test_the_reason_of_what_cannot_be_read_is_told(tmp_path: Path) -> None:
             assert "http://example.org/ext" in (mount.path / view / "sub/h.unsupported.txt").read_text()
     with mounted(folder) as mount:
         assert [name for name in os.listdir(mount.path / "npy") if name.endswith(".unsupported.txt")]
+
+
+def test_a_folder_of_chunks_is_renamed_whose_name_is_the_path_of_another_array(tmp_path: Path) -> None:
+    with scene(tmp_path) as (mount, folder):
+        npy, chunks, raw = mount.path / "npy", mount.path / "chunks", mount.path / "raw"
+        (npy / "data/foo").mkdir(parents=True)
+        np.save(npy / "data/foo/bar.npy", ELEMENTS)
+        with (chunks / "data/foo/bar/0.0").open("r+b", buffering=0) as opened:
+            opened.write(np.int32(99).tobytes())
+            (chunks / "data/foo/.notes").write_bytes(b"notes")
+            run("mv", raw / "data/foo", raw / "data/fee")
+            assert os.fstat(opened.fileno()).st_nlink == 1
+            assert (chunks / "data/foo/.notes").read_bytes() == b"notes"
+            run("mv", raw / "data/fee", raw / "data/foo")
+            (chunks / "data/foo/.notes").unlink()
+        expected = ELEMENTS.copy()
+        expected[0, 0] = 99
+        found = reader.nodes(folder)
+        assert (found["/data/foo/bar"].elements == expected).all()
+        assert not mount.errors()

@@ -187,7 +187,7 @@ class MountTree:
         built_views = [(plugin, *view) for plugin in chosen(config) if (view := built(plugin, context)) is not None]
         self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in built_views}
         self.single = config.view
-        self._moves = Moves(self._views, self.staging, self.path_of)
+        self._moves = Moves(self._views, self.staging, self.path_of, self.hierarchy.roots.is_inside)
         self.hierarchy.live.on_removed = self._on_removed
         self.hierarchy.live.on_moved = self._on_moved
         folders = {plugin.name: folder for plugin, _, folder in built_views}

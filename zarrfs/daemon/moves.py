@@ -14,12 +14,15 @@ Moved = Callable[[Iterable[MovedEntry]], None]
 
 
 class Moves:
-    """Renames of one mount. ``path_of``: path in the mount of the file with an ident."""
+    """Renames of one mount. ``path_of``: path in the mount of the file with an ident; ``is_inside``: see `Roots.is_inside`."""
 
-    def __init__(self, views: Mapping[str, View], staging: StagingArea, path_of: Callable[[str], str]) -> None:
+    def __init__(
+        self, views: Mapping[str, View], staging: StagingArea, path_of: Callable[[str], str], is_inside: Callable[[Prefix], bool]
+    ) -> None:
         self._views = views
         self._staging = staging
         self._path_of = path_of
+        self._is_inside = is_inside
 
     def follow(self, old: Prefix, new: Prefix, parts: Sequence[tuple[Prefix, Prefix]] | None = None) -> list[MovedEntry]:
         """Apply a rename of the prefix ``old`` to ``new`` in every view; return the entries that it renames.
@@ -28,7 +31,11 @@ class Moves:
         """
         self._staging.follow()
         moved: list[MovedEntry] = []
+        # Of chunks alone: the node with that path has others.
+        keys_only = parts is None and self._is_inside(old)
         for name, view in self._views.items():
+            if keys_only and not view.shows_keys:
+                continue
             for pair in [(old, new)] if parts is None or not view.shows_keys else parts:
                 moved += self._follow(name, view, *pair)
         return moved

@@ -146,6 +146,11 @@ class Roots:
         yield from self._below_over(target)
         yield from self._layouts
 
+    def is_inside(self, prefix: Prefix) -> bool:
+        """Return True if ``prefix`` is in a folder where a hierarchy keeps documents or chunks: no node has its path there."""
+        layouts = [layout for layout in self.over(prefix) if not layout.per_node and prefix.startswith(layout.prefix)]
+        return any(prefix[len(each.prefix) :].partition("/")[0] in each.own_names for each in layouts)
+
     def groups_at(self, prefix: Prefix) -> set[NodePath]:
         """Return the groups whose members lie at ``prefix``, in any layout."""
         found = {layout.node_of_prefix(prefix) for layout in self.over(prefix) if not layout.per_node}
