@@ -62,11 +62,11 @@ class KernelCache:
 
         ``of_move``: the request renames it, and its bytes and attributes are the same at the new name.
         """
-        leaving = Leaving(of_move)
-        if inode is None:
+        leaving, path = Leaving(of_move), inode.path if inode is not None else None
+        if path is None or path in self._leaving:
+            # The path is that of another request if a folder above was replaced.
             yield leaving
             return
-        path = inode.path
         self._leaving[path] = leaving
         try:
             yield leaving
@@ -168,3 +168,8 @@ class KernelCache:
 def _is_one_value(node: VfsNode | None) -> bool:
     """Return True if another content makes another file; a whole-array file stays the same with other chunks."""
     return isinstance(node, StagedFile) and not node.content.in_parts
+
+
+def numbers_of(*inodes: Inode | None) -> list[int]:
+    """Return the numbers of those that exist."""
+    return [each.ino for each in inodes if each is not None]

@@ -19,6 +19,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import CaseConflict, EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.kernel_cache import numbers_of
 from zarrfs.fuse.listings import Listings
 from zarrfs.fuse.session import Session, below
 from zarrfs.fuse.stamps import matches_kernel, stamp_of
@@ -133,7 +134,7 @@ class Operations(pyfuse3.Operations):
     async def rmdir(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
         parent, text = self.inodes[parent_inode], text_of(name)
         removed = self.inodes.find(below(parent, text))
-        with self.session.notifier.locked((parent.ino, text), also=[removed.ino] if removed is not None else []):
+        with self.session.notifier.locked((parent.ino, text), also=numbers_of(removed)):
             await (await self.session.directory(parent)).rmdir(text)
             self.session.vanished(parent, text)
             self.session.unlist(parent, text)
@@ -154,17 +155,15 @@ class Operations(pyfuse3.Operations):
         old_parent, new_parent = self.inodes[parent_inode_old], self.inodes[parent_inode_new]
         old, new = text_of(name_old), text_of(name_new)
         moved, replaced = self.inodes.find(below(old_parent, old)), self.inodes.find(below(new_parent, new))
-        locked = [each.ino for each in (moved, replaced) if each is not None]
-        with self.session.notifier.locked((old_parent.ino, old), (new_parent.ino, new), also=locked):
+        with self.session.notifier.locked((old_parent.ino, old), (new_parent.ino, new), also=numbers_of(moved, replaced)):
             source, target = await self.session.directory(old_parent), await self.session.directory(new_parent)
             with self.session.kernel_cache.leaving(moved if source.verbatim and target.verbatim else None, of_move=True) as leaving:
                 await source.rename(old, target, new, replace=flags != pyfuse3.RENAME_NOREPLACE)
             before, moved = moved, self.inodes.find(below(old_parent, old))
             self.session.unlist(old_parent, old)
-            # Else it has its new name already, announced to other views, or the kernel gives that to a file that was replaced.
-            is_parted = moved is None and (before is None or before.nameless)
             is_unchanged = bool(leaving.entries) or (moved is not None and not isinstance(moved.node, TemporaryFile | None))
-            if moved is not None or is_parted:
+            if moved is not None or before is None or before.nameless:
+                # Else it has its new name already: the rename was announced to other views with it.
                 self.session.vanished(new_parent, new)
             if moved is not None:
                 if not is_unchanged:
@@ -173,7 +172,7 @@ class Operations(pyfuse3.Operations):
                     self.session.notifier.inode(moved.ino)
                 self.inodes.move(moved, new_parent, new)
             await self.session.drain_names(replaced, moved if is_unchanged else None)
-        if is_parted:
+        if (named := moved or before) is None or named.nameless:  # The kernel has given the new name to a file that is replaced.
             self.session.notifier.entry(new_parent.ino, new)
         await self.session.let_go(replaced)
 
@@ -267,9 +266,8 @@ class Operations(pyfuse3.Operations):
         if how.truncate:
             entry.stamp = entry.size = 0
             # It is emptied already: instead of another number it gets no pages.
-            return self._file_info(
-                entry, handle, how, keep_cache=False, opener=opener, direct=self.session.is_another_file(entry, handle.of)
-            )
+            another = self.session.is_another_file(entry, handle.of)
+            return self._file_info(entry, handle, how, keep_cache=False, opener=opener, direct=another)
         try:
             since_ns = time.monotonic_ns()
             stamp = entry.stamp if handle.direct else entry.settled(stamp_of(await handle.attributes()), since_ns)

@@ -207,9 +207,8 @@ class FolderStore(Store):
         with translated(f"renaming {old!r} to", new), self._changes.own(old_parts, new_parts, moved_to=new_parts) as own:
             generation = await self._change([old_parts, new_parts], self._tree.rename, old_parts, new_parts)
             own.took_effect = generation is not None
-            if generation is not None:
-                own.left.update({old_parts: "", new_parts: generation})
-            return generation is not None
+            own.left.update({old_parts: "", new_parts: generation or ""})
+            return own.took_effect
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         old_parts, new_parts = self._parts_to_write(old), self._parts_to_write(new)
