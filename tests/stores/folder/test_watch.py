@@ -366,6 +366,21 @@ async def test_what_others_change_just_before_a_rename_is_told_of_the_new_name(p
 
 
 @trio_test
+async def test_a_value_that_another_program_moved_during_its_rename_is_absent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watched(path) as (store, told):
+        room = store._tree._room
+        await store.set(Key("a/k"), b"value")
+
+        def moved_before(*arguments: Any) -> Any:
+            (path / "a/k").rename(path / "a/z")
+            return room(*arguments)
+
+        monkeypatch.setattr(store._tree, "_room", moved_before)
+        assert not await store.rename(Key("a/k"), Key("a/m"))
+        assert await told.now() == {"a/k": "erase", "a/z": "set"}
+
+
+@trio_test
 async def test_what_others_do_during_an_operation_that_fails_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched(path) as (store, told):
 

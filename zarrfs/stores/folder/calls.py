@@ -126,3 +126,14 @@ def write(fd: int, content: memoryview) -> None:
     for start, stop in extents:
         while start < stop:
             start += os.pwrite(fd, content[start:stop], start)
+
+
+def rename(folder: int, name: str, new_folder: int, new_name: str) -> bool:
+    """Rename a file; return False if it is gone. Raises `FileNotFoundError` if the new folder is."""
+    try:
+        os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
+    except FileNotFoundError:
+        if lstat(folder, name) is not None:
+            raise
+        return False
+    return True

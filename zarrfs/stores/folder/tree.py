@@ -28,7 +28,7 @@ from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
 from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores import own_files
-from zarrfs.stores.folder import rights
+from zarrfs.stores.folder import calls, rights
 from zarrfs.stores.folder.calls import (
     Closing,
     exchange,
@@ -362,7 +362,8 @@ class FolderTree:
                 return None
             with nullcontext(source) if old[:-1] == new[:-1] else self.folder(new[:-1], create=True) as target:
                 replaced = self._room(target, new)
-                os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
+                if not calls.rename(source, old[-1], target, new[-1]):
+                    return None
             if old != new and replaced and os.path.samestat(replaced, moved):
                 # rename(2) has no effect between two hard links of one file.
                 unlink(source, old[-1])
