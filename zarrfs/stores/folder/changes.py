@@ -38,8 +38,6 @@ EVERYTHING = Change(Prefix(""), "unknown", external=True)
 
 _SLICE_SECONDS = 0.005
 """Computing time after which reporting changes yields to other tasks."""
-_PATIENCE_SECONDS = 0.002
-"""Time for which events are left to own operations in progress."""
 _INLINE_NBYTES = 4 * 1024
 """Events understood inline: at most 128, at about 10 microseconds each."""
 _MAX_QUEUED_NBYTES = 16 * 1024 * 1024
@@ -109,8 +107,6 @@ class FolderChanges:
         """Changes to be reported before those in the queue."""
         self._own: list[Own] = []
         self._awake = trio.Event()
-        self._under_way = 0
-        self._all_over = trio.Event()
         self._is_reporting = False
 
     @contextmanager
@@ -118,7 +114,6 @@ class FolderChanges:
         """Declare an operation of the store for the body, see `Own`."""
         own = Own(leaves, below, moved_to)
         self._own.append(own)
-        self._under_way += 1
         try:
             own.took_effect = True
             yield own
@@ -127,33 +122,27 @@ class FolderChanges:
             raise
         finally:
             own.is_over = True
-            self._under_way -= 1
-            if not self._under_way:
-                self._all_over.set()
             if self._watch is None and not self._is_beginning:
                 self._own.remove(own)
-            elif not self._is_judged(own):
-                self._queue.append(own)
-                self._awake.set()
+            else:
+                self._read(own)
 
-    def _is_judged(self, own: Own) -> bool:
-        """Read the events so far; return True if those that ``own``, which has ended, does not explain were found at once.
-
-        The task that reports changes need not run for most operations.
-        """
+    def _read(self, *ended: Own) -> None:
+        """Read the events so far, then those operations have ``ended``; wake the task that reports changes, if there may be any."""
         watch = self._watch
-        if watch is None:
-            return False
-        portions = watch.read()
-        if not self._queue and not self._is_reporting and sum(map(len, portions)) <= _INLINE_NBYTES:
-            few = [event for portion in portions for event in events(portion)]
-            if all(map(watch.is_of_value, few)):
-                self._found.extend(self._understood(watch, [*few, own]))
+        portions = watch.read() if watch is not None else []
+        if watch is not None and not (self._queue or self._is_reporting or self._tree.mounts.now()):
+            few = (
+                [event for portion in portions for event in events(portion)] if sum(map(len, portions)) <= _INLINE_NBYTES else None
+            )
+            if few is not None and all(map(watch.is_of_value, few)):
+                # Of most own operations there is nothing to report.
+                self._found.extend(self._understood(watch, [*few, *ended]))
                 if self._found:
                     self._awake.set()
-                return True
-        self._queue.extend(portions)
-        return False
+                return
+        self._queue.extend([*portions, *ended])
+        self._awake.set()
 
     @property
     def are_waiting(self) -> bool:
@@ -245,19 +234,7 @@ class FolderChanges:
     async def _read_on(self, watch: FolderWatch) -> None:
         while True:
             await trio.lowlevel.wait_readable(watch.fileno())
-            if self._under_way:
-                # They may be of an own operation, which reads them at its end: to read them now delays its thread.
-                self._all_over = trio.Event()
-                with trio.move_on_after(_PATIENCE_SECONDS):
-                    await self._all_over.wait()
-                if not watch.has_events():
-                    continue
             self._read()
-            self._awake.set()
-
-    def _read(self) -> None:
-        if self._watch is not None:
-            self._queue.extend(self._watch.read())
 
     def _end(self) -> FolderWatch | None:
         """End the use of the watches; return them, to be closed. Operations in progress are still declared."""
