@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
+import pytest
 import trio
 from trio.testing import trio_test, wait_all_tasks_blocked
 
 from zarrfs.fuse.connection import Connection
+from zarrfs.fuse.kernel import _failed_answers_logged
 
 
 @trio_test
@@ -39,4 +42,17 @@ async def test_its_end_is_told() -> None:
         os.close(writer)
     assert connection.is_gone
     connection.close()
+    os.close(reader)
+
+
+@pytest.mark.logs("failed with")
+def test_an_answer_that_fails_is_logged_only_while_somebody_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    reader, writer = os.pipe()
+    with _failed_answers_logged(Connection(reader)):
+        log = logging.getLogger("pyfuse3")
+        log.error("fuse_read(): fuse_reply_* failed with No such file or directory")
+        os.close(writer)
+        log.error("fuse_release(): fuse_reply_* failed with No such file or directory")
+        log.error("something else failed with it")
+    assert [record.getMessage().partition("(")[0] for record in caplog.records] == ["fuse_read", "something else failed with it"]
     os.close(reader)

@@ -47,7 +47,8 @@ async def serve(
 
     ``has_changes()``: changes of the store are waiting to be reported.
     """
-    with _interrupted(), kept_going(is_over, connection.has_request if connection is not None else None, has_changes):
+    has_request = connection.has_request if connection is not None else None
+    with _interrupted(), _failed_answers_logged(connection), kept_going(is_over, has_request, has_changes):
         try:
             await pyfuse3.main()
         except* ConnectionAbortedError:
@@ -89,6 +90,21 @@ def _interrupted() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before if before is not None else signal.SIG_DFL)
+
+
+@contextmanager
+def _failed_answers_logged(connection: Connection | None) -> Iterator[None]:
+    """Let pyfuse3 log answers that failed, unless ``connection`` has ended: it may do so while the last RELEASE is in progress."""
+
+    def is_missed(record: logging.LogRecord) -> bool:
+        return "fuse_reply_" not in record.getMessage() or connection is None or not connection.is_gone
+
+    pyfuse3_log = logging.getLogger("pyfuse3")
+    pyfuse3_log.addFilter(is_missed)
+    try:
+        yield
+    finally:
+        pyfuse3_log.removeFilter(is_missed)
 
 
 def _nothing(number: int, frame: object) -> None:
