@@ -75,10 +75,10 @@ class Own:
         rest = seen.parts[len(source) :]
         if seen.parts[: len(source)] != source or (not rest and seen.kind == "erase"):
             return
-        _add(self.moved, (*self.moved_to, *rest), seen.is_folder, seen.kind if rest else "set")
         if not self.below:
-            # For the mount it may have its old name still.
+            # The mount may give it the new name between the two reports: with the old name first, one of them finds it.
             _add(self.moved, seen.parts, seen.is_folder, "set")
+        _add(self.moved, (*self.moved_to, *rest), seen.is_folder, seen.kind if rest else "set")
 
     def explains(self, parts: Parts, is_folder: bool, kind: ChangeKind, state: str) -> bool:
         """Return True if it caused the events at ``parts``, which is now in this ``state``, as `left`."""
