@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -13,21 +12,11 @@ from trio.testing import trio_test
 
 from tests.support.scenes import Scene
 from tests.support.trees import tree_over
+from tests.support.v3_array import ARRAY
 from zarrfs.errors import NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.opening import open_store
 
-ARRAY: dict[str, Any] = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [4, 3],
-    "data_type": "int32",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}},
-    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-    "fill_value": 7,
-    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-    "attributes": {},
-}
 ZARRAY = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "fill_value": None, "order": "C"}
 ZARRAY |= {"compressor": None, "filters": None}
 DIALECTS = pytest.mark.parametrize("dialect", ["v1", "v2", "v3", "v3_2019", "v3_2022"])

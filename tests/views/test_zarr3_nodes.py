@@ -17,6 +17,7 @@ from tests.support.scenes import EVERYWHERE, Scene, scene
 from tests.support.stores import contents
 from tests.support.trees import tree_over, walk
 from tests.support.trees import write as write_file
+from tests.support.v3_array import ARRAY
 from tests.support.zarr_python import everything
 from zarrfs.errors import (
     AcrossViews,
@@ -35,17 +36,6 @@ zarr = pytest.importorskip("zarr")
 NEW = OpenFlags(read=False, write=True, truncate=True)
 GIVEN_UP = pytest.mark.logs("write failed, data lost")
 GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
-ARRAY: dict[str, Any] = {
-    "zarr_format": 3,
-    "node_type": "array",
-    "shape": [4, 3],
-    "data_type": "int32",
-    "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 3]}},
-    "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-    "fill_value": 7,
-    "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-    "attributes": {"units": "m"},
-}
 FILES = {"zarr.json": json.dumps(ARRAY).encode(), "c/0/0": np.arange(6, dtype="<i4").tobytes(), "c/1/0": bytes(24)}
 
 

@@ -168,8 +168,3 @@ class KernelCache:
 def _is_one_value(node: VfsNode | None) -> bool:
     """Return True if another content makes another file; a whole-array file stays the same with other chunks."""
     return isinstance(node, StagedFile) and not node.content.in_parts
-
-
-def numbers_of(*inodes: Inode | None) -> list[int]:
-    """Return the numbers of those that exist."""
-    return [each.ino for each in inodes if each is not None]

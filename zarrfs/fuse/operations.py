@@ -19,9 +19,8 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import CaseConflict, EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
 from zarrfs.fuse.inodes import Inode
-from zarrfs.fuse.kernel_cache import numbers_of
 from zarrfs.fuse.listings import Listings
-from zarrfs.fuse.session import Session, below
+from zarrfs.fuse.session import Session, below, numbers_of
 from zarrfs.fuse.stamps import matches_kernel, stamp_of
 from zarrfs.fuse.translation import Attributor, Ownership, open_flags, statvfs, text_of
 from zarrfs.fuse.xattrs import Xattrs

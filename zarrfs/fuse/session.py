@@ -334,7 +334,7 @@ class Session:
         """
         with trio.move_on_after(MOMENT):
             await self._changes_reported()
-            if not self.notifier.is_only_of([inode.ino for inode in known if inode is not None]):
+            if not self.notifier.is_only_of(numbers_of(*known)):
                 await self.notifier.drained()
 
     async def doubt_name(self, inode: Inode) -> None:
@@ -381,3 +381,8 @@ def below(parent: Inode, name: str) -> str:
     """Return the path of an entry of a folder."""
     folder = parent.path
     return f"{folder}/{name}" if folder else name
+
+
+def numbers_of(*inodes: Inode | None) -> list[int]:
+    """Return the numbers of those that exist."""
+    return [each.ino for each in inodes if each is not None]
