@@ -56,21 +56,21 @@ async def test_who_writes_a_document_is_waited_for_before_its_node_is_moved() ->
     order: list[str] = []
 
     async def move() -> None:
-        async with live.changing(Prefix("g/"), Prefix("h/")):
+        async with live.lock.changing(Prefix("g/"), Prefix("h/")):
             order.append("moves")
             live.moved(Prefix("g/"), Prefix("h/"))
 
     async def write() -> None:
-        async with live.staying(bound):
+        async with live.lock.staying(bound):
             order.append(f"writes to {bound.path}")
 
     async with trio.open_nursery() as nursery:
-        async with live.staying(bound):
+        async with live.lock.staying(bound):
             for task in (move, write):
                 nursery.start_soon(task)
                 await trio.testing.wait_all_tasks_blocked()
             # A task that already stays may change documents, while others wait for that.
-            async with live.changing(*[]):
+            async with live.lock.changing(*[]):
                 order.append("stays")
     assert order == ["stays", "moves", "writes to /h/a"]
 
@@ -82,11 +82,11 @@ async def test_a_document_of_a_node_that_is_erased_meanwhile_is_not_written() ->
 
     async def write() -> None:
         with pytest.raises(StaleEntry):
-            async with live.staying(bound):
+            async with live.lock.staying(bound):
                 raise AssertionError("there is nothing to write to")
 
     async with trio.open_nursery() as nursery:
-        async with live.changing(Prefix("g/")):
+        async with live.lock.changing(Prefix("g/")):
             nursery.start_soon(write)
             await trio.testing.wait_all_tasks_blocked()
             live.removed(NodePath("/g"))

@@ -139,7 +139,7 @@ async def test_who_asks_for_an_array_waits_while_its_place_is_being_changed() ->
         asked.append(name)
 
     async with trio.open_nursery() as nursery:
-        async with found.hierarchy.live.changing(Prefix("g/")):
+        async with found.hierarchy.live.lock.changing(Prefix("g/")):
             nursery.start_soon(ask, "g/a")
             nursery.start_soon(ask, "b")
             await trio.testing.wait_all_tasks_blocked()
@@ -166,7 +166,7 @@ async def test_who_was_looking_when_it_began_waits_too(monkeypatch: pytest.Monke
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked()
-        async with found.hierarchy.live.changing(Prefix("a/")):
+        async with found.hierarchy.live.lock.changing(Prefix("a/")):
             looked.set()
             await trio.testing.wait_all_tasks_blocked()
             assert not asked and found.hierarchy.live.at(NodePath("/a")) is None
@@ -257,19 +257,19 @@ async def test_an_array_that_a_group_took_the_place_of_is_no_more() -> None:
 async def test_what_was_given_up_and_goes_on_is_waited_for_where_it_may_still_change_something(autojump_clock: MockClock) -> None:
     found = reading(await store_of(A, A, names=("g/a", "b")))
     opened, live, ended = await found.array("g/a"), found.hierarchy.live, trio.Event()
-    async with live.changing(Prefix("g/")):
+    async with live.lock.changing(Prefix("g/")):
         fences.given_up(ended)
     # Requests for other paths do not wait.
-    await live.wait_stable(NodePath("/b"))
+    await live.lock.wait_stable(NodePath("/b"))
     with pytest.raises(StoreTimeout, match="/g/a: move or removal still pending: the store does not answer"):
-        await live.wait_stable(NodePath("/g/a"))
+        await live.lock.wait_stable(NodePath("/g/a"))
     with pytest.raises(StoreTimeout, match="/g/a: move or removal"):
         await opened.live.wait_stable()
     ended.set()
     with trio.fail_after(1):
         await opened.live.wait_stable()
-        await live.wait_stable(NodePath("/g/a"))
-        await live.wait_stable(NodePath("/g/a"))
+        await live.lock.wait_stable(NodePath("/g/a"))
+        await live.lock.wait_stable(NodePath("/g/a"))
     assert await found.array("g/a") is opened
 
 
@@ -279,11 +279,11 @@ async def test_who_writes_to_a_place_that_is_moved_while_he_waits_writes_where_i
     bound, paths = live.bound_paths.at(NodePath("/g/a")), list[str]()
 
     async def write() -> None:
-        async with live.staying(bound):
+        async with live.lock.staying(bound):
             paths.append(bound.path)
 
     async with trio.open_nursery() as nursery:
-        async with live.changing(Prefix("g/"), Prefix("h/")):
+        async with live.lock.changing(Prefix("g/"), Prefix("h/")):
             nursery.start_soon(write)
             await trio.testing.wait_all_tasks_blocked()
             live.moved(Prefix("g/"), Prefix("h/"))

@@ -126,7 +126,7 @@ class NodeEditor:
             if placing.is_unsettled:
                 # Without its documents, the array to be replaced would count as absent: a new one keeps none of its attributes.
                 places: list[Key | Prefix] = [node.path.prefix, prefix_of(layout, node), *layout.document_keys(node.path)]
-                async with self._hierarchy.live.changing(*places):
+                async with self._hierarchy.live.lock.changing(*places):
                     if await placing.settle() and over is not None and over.path == node.path:
                         await self._hierarchy.replaced(over, node.path, over.chunk_prefix)
                 self._hierarchy.forget_all()
@@ -150,7 +150,7 @@ class NodeEditor:
 
     async def _put(self, layout: Layout, node: ArrayNode, placing: Placing, *, over: bool) -> None:
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
-        async with self._hierarchy.live.changing(node.path.prefix, prefix_of(layout, node), *documents):
+        async with self._hierarchy.live.lock.changing(node.path.prefix, prefix_of(layout, node), *documents):
             before = await self._hierarchy.documents(documents)
             replaced = await self._hierarchy.node(node.path) if node.path == ROOT else None
             chunks = await self._chunk_keys(replaced) if isinstance(replaced, ArrayNode) else ()
@@ -223,7 +223,7 @@ class NodeEditor:
             if (live := self._hierarchy.live.at(path)) is not None:
                 # Only of this array: failures of shards queued for an earlier array there do not concern the caller.
                 await self._hierarchy.queued.publish(live)
-            async with self._hierarchy.live.changing(*layout.document_keys(path)), _bound_to(of):
+            async with self._hierarchy.live.lock.changing(*layout.document_keys(path)), _bound_to(of):
                 await self._resize(layout, node, shape, erase_outside=erase_outside)
 
     async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: EraseOutside) -> None:
@@ -268,7 +268,7 @@ class NodeEditor:
             raise NoSuchEntry(f"{path}: no such node", key=path)
         if path == ROOT:
             documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
-            async with self._hierarchy.live.changing(*documents):
+            async with self._hierarchy.live.lock.changing(*documents):
                 await self._erase_root_array(node)
                 for key in documents:
                     self._hierarchy.live.erased(key)
@@ -296,7 +296,7 @@ class NodeEditor:
         await self._copies.write_out(layout, path)
         await self._copies.take_out(path)
         try:
-            async with self._hierarchy.live.changing(path.prefix, node.chunk_prefix, *documents):
+            async with self._hierarchy.live.lock.changing(path.prefix, node.chunk_prefix, *documents):
                 queued = self._hierarchy.queued.below(node.chunk_prefix)
                 await self._store.erase_values(documents)
                 start, decode = len(node.chunk_prefix), metadata.chunk_key_encoding.decode
@@ -328,7 +328,7 @@ class NodeEditor:
         elif isinstance(node, ArrayNode) and not await self._hierarchy.documents(documents):
             raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
         is_apart = await self._begin_erasing(path, intent)
-        async with self._hierarchy.live.changing(path.prefix, *prefixes, *documents):
+        async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.
             queued = [each for prefix in prefixes for each in self._hierarchy.queued.below(prefix)]
             if not (is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)):

@@ -1,25 +1,25 @@
 """Arrays in use: each is one object as long as it is held, at its present path.
 
 For the reasons see docs/design/019-nodes-in-use.md. Operations of this mount move and end them as they happen. Every operation that
-moves, erases or replaces documents, or the folders they lie in, runs within `LiveNodes.changing`.
+moves, erases or replaces documents, or the folders they lie in, runs within `StructureLock.changing`.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 
 import trio
 
-from zarrfs import fences
-from zarrfs.arrays.live_node import LiveNode, unfenced
+from zarrfs.arrays.live_node import LiveNode
 from zarrfs.errors import NameInvalid, NodeInDoubt
-from zarrfs.hierarchy.bound_paths import BoundPath, BoundPaths, moved_path, paths_of
+from zarrfs.hierarchy.bound_paths import BoundPaths, moved_path, paths_of
 from zarrfs.hierarchy.known_nodes import without_large_attributes
 from zarrfs.hierarchy.live_array import ERASED, GONE, DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.moves import relocated
+from zarrfs.hierarchy.structure_lock import StructureLock
 from zarrfs.hierarchy.weak_paths import WeakPaths
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
@@ -41,13 +41,7 @@ class LiveNodes:
         self._apart: weakref.WeakSet[LiveArray] = weakref.WeakSet()
         """Arrays whose documents or chunks lie outside of the folder of their path."""
         self._making: weakref.WeakSet[LiveArray] = weakref.WeakSet()
-        self._lock = trio.Lock()
-        self._changing: tuple[Key | Prefix, ...] = ()
-        self._underway: tuple[Key | Prefix, ...] = ()
-        self._changed = trio.Event()
-        self._wanted: list[tuple[Key | Prefix, ...]] = []
-        self._staying: list[tuple[BoundPath, trio.lowlevel.Task]] = []
-        self.fences: list[tuple[tuple[Key | Prefix, ...], list[trio.Event]]] = []
+        self.lock = StructureLock(self._affected)
         self.bound_paths = BoundPaths()
         """Open folders of nodes, arrays or not."""
         self.half_erased: set[tuple[LiveNode, tuple[int, ...]]] = set()
@@ -103,7 +97,7 @@ class LiveNodes:
         with_it = []
         for node in self._affected(old):
             is_described = node.is_described_at(old)
-            if not is_described and (node in self._making or self.is_changing(node.path)):
+            if not is_described and (node in self._making or self.lock.is_changing(node.path)):
                 continue
             path = moved_path(node.path, old, new)
             if node in self._making:
@@ -127,10 +121,7 @@ class LiveNodes:
                 self.set_document(node, (Key(new + node.document[len(old) :]), node.generation))
             node.move(path, Prefix(new + node.chunk_prefix[len(old) :]))
             with_it.append(node)
-        for node in with_it:
-            self._put(node)
-            if (open_array := node.open_array) is not None:
-                open_array.array.node = replace(open_array.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
+        self._put_moved(with_it)
 
     def renamed(self, path: NodePath, new_path: NodePath, moved: Sequence[tuple[Key | Prefix, Key | Prefix]]) -> None:
         """Record a move, by this mount, of the node at ``path`` and all below it, whose parts are apart: ``moved`` from, to."""
@@ -151,12 +142,7 @@ class LiveNodes:
                 else:
                     self.set_document(node, document)
             node.move(NodePath(f"{new_path}{node.path[len(path) :]}"), Prefix(relocated(node.chunk_prefix, moved)))
-        for node in with_it:
-            if node in self._making:
-                continue
-            self._put(node)
-            if (open_array := node.open_array) is not None:
-                open_array.array.node = replace(open_array.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
+        self._put_moved([node for node in with_it if node not in self._making])
         parts = [(old, new) for old, new in dict(moved).items() if isinstance(old, Prefix) and isinstance(new, Prefix) and new]
         self.on_moved(path.prefix, new_path.prefix, parts or None)
 
@@ -169,7 +155,7 @@ class LiveNodes:
             if node in self._making:
                 if target not in (node.path.prefix, node.chunk_prefix):
                     node.end("lost its folder during creation")
-            elif node.is_described_at(target) or (not self.is_changing(node.path) and node.has_lost(chunks=True)):
+            elif node.is_described_at(target) or (not self.lock.is_changing(node.path) and node.has_lost(chunks=True)):
                 node.erased_by_mount = True
                 self._end(node, ERASED)
 
@@ -195,7 +181,7 @@ class LiveNodes:
         """Mark the array described by ``key``, if in use, for reading again. ``is_erased``: erased by this mount."""
         if (node := self._by_document.get(key)) is not None:
             node.is_unread = True
-            if is_erased and node in self._apart and not self.is_changing(node.path) and node.has_lost(document=True):
+            if is_erased and node in self._apart and not self.lock.is_changing(node.path) and node.has_lost(document=True):
                 self.erased(key)
 
     async def learnt(self, path: NodePath, node: Node | None, document: DocumentVersion, before: Node | None) -> OpenArray | None:
@@ -234,7 +220,7 @@ class LiveNodes:
         changes = self.changes
         while not await self._store.prefix_exists(prefix):
             if self.changes == changes:
-                return not self.is_changing(path)
+                return not self.lock.is_changing(path)
             # This mount may have moved another node there.
             changes = self.changes
         return False
@@ -279,7 +265,7 @@ class LiveNodes:
             self.hold(live)
 
     def _anchor(self, live: LiveArray) -> None:
-        live.anchor_in(self._store, is_changing=self.is_changing(live.path))
+        live.anchor_in(self._store, is_changing=self.lock.is_changing(live.path))
 
     async def _confirm_making(self, live: LiveNode) -> bool:
         live.check()
@@ -298,91 +284,13 @@ class LiveNodes:
             live.check()
         return True
 
-    def is_underway(self, path: NodePath) -> bool:
-        """Return True while the node is moved, erased or replaced: the store may show the state before or after."""
-        return _is_in(path, self._underway)
-
-    def is_changing(self, path: NodePath) -> bool:
-        """Return True if an operation moves, erases or replaces the node, or is about to."""
-        return _is_in(path, self._changing)
-
-    async def wait_stable(self, path: NodePath) -> None:
-        """Wait until no operation in progress affects ``path``."""
-        while self.is_changing(path):
-            await self._changed.wait()
-        for targets, fences_there in list(self.fences):
-            if not fences_there:
-                self.fences.remove((targets, fences_there))
-            elif _is_in(path, targets):
-                await unfenced(fences_there, path)
-
-    @asynccontextmanager
-    async def changing(self, *targets: Key | Prefix) -> AsyncIterator[None]:
-        """Keep publishers and lookups out of ``targets`` during the body, which changes their content. One at a time."""
-        # A task that stays may itself change something else first: wait for it before others are blocked.
-        self._wanted.append(targets)
-        async with AsyncExitStack() as stack:
-            stack.callback(self._want_no_more, targets)
-            while any(task is not trio.lowlevel.current_task() and _is_in(bound.path, targets) for bound, task in self._staying):
-                await self._changed.wait()
-            await stack.enter_async_context(self._changing_now(*targets))
-            yield
-
-    @asynccontextmanager
-    async def staying(self, bound: BoundPath) -> AsyncIterator[None]:
-        """Prevent moves and removal through this mount of the node at ``bound`` during the body, which writes documents there."""
-        while True:
-            path = bound.path
-            await self.wait_stable(path)
-            if any(_is_in(path, targets) for targets in self._wanted):
-                await self._changed.wait()
-            elif bound.path == path:
-                break
-        bound.check()
-        staying = bound, trio.lowlevel.current_task()
-        self._staying.append(staying)
-        try:
-            yield
-        finally:
-            self._staying.remove(staying)
-            self._wake()
-
-    def _want_no_more(self, targets: tuple[Key | Prefix, ...]) -> None:
-        self._wanted.remove(targets)
-        self._wake()
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
-
-    @asynccontextmanager
-    async def _changing_now(self, *targets: Key | Prefix) -> AsyncIterator[None]:
-        async with self._lock:
-            self._changing = targets
-            affected = list(dict.fromkeys(node for target in targets for node in self._affected(target)))
-            given_up: list[trio.Event] = []
-            try:
-                async with AsyncExitStack() as stack:
-                    for node in affected:
-                        await stack.enter_async_context(node.changing())
-                    self._underway = targets
-                    with fences.collected() as given_up:
-                        yield
-            finally:
-                if given_up:
-                    for node in affected:
-                        node.fences.extend(given_up)
-                    self.fences.append((targets, given_up))
-                self._changing = self._underway = ()
-                self._wake()
-
     @asynccontextmanager
     async def changing_document(self, *keys: Key) -> AsyncIterator[None]:
         """Run `changing` for any keys: without waiting if none of them describes an array in use."""
         for key in (documents := [key for key in keys if key in self._by_document]):
             # After the change, the document no longer proves that the folder is the array's own.
             self._anchor(self._by_document[key])
-        async with self.changing(*documents) if documents else nullcontext():
+        async with self.lock.changing(*documents) if documents else nullcontext():
             yield
 
     def set_document(self, node: LiveArray, document: DocumentVersion) -> None:
@@ -436,6 +344,12 @@ class LiveNodes:
         self._by_path.put(path, node)
         self._by_chunk_prefix[node.chunk_prefix] = node
 
+    def _put_moved(self, nodes: Iterable[LiveArray]) -> None:
+        for node in nodes:
+            self._put(node)
+            if (open_array := node.open_array) is not None:
+                open_array.array.node = replace(open_array.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
+
     def _forget(self, node: LiveArray) -> None:
         self._apart.discard(node)
         if self.at(node.path) is node:
@@ -444,7 +358,3 @@ class LiveNodes:
             del self._by_document[node.document]
         if self._by_chunk_prefix.get(node.chunk_prefix) is node:
             del self._by_chunk_prefix[node.chunk_prefix]
-
-
-def _is_in(path: NodePath, targets: tuple[Key | Prefix, ...]) -> bool:
-    return any(isinstance(target, Prefix) and path.prefix.startswith(target) for target in targets)

@@ -92,13 +92,13 @@ class Hierarchy:
     async def array(self, path: NodePath) -> OpenArray | None:
         """Return the array at ``path``, ready to be read; None if there is no (usable) array."""
         while True:
-            await self.live.wait_stable(path)
+            await self.live.lock.wait_stable(path)
             changes = self.live.changes
             known = await self._lookup(path)
             if (open_array := known.open_array) is not None and open_array.live.path != path:
                 known.open_array = None  # It has left; this may be another.
                 self._expire(path)
-            elif changes == self.live.changes and not self.live.is_changing(path):
+            elif changes == self.live.changes and not self.live.lock.is_changing(path):
                 break
             # Else a change came meanwhile: the documents may be those of another array, before or after it.
         if not isinstance(known.node, ArrayNode):
@@ -381,7 +381,7 @@ class Hierarchy:
             if changes == self.live.changes:
                 break
             # This mount has moved or ended an array: the result may be of its predecessor.
-        if self.live.is_underway(path):
+        if self.live.lock.is_underway(path):
             return KnownNode(node, digest, float("-inf"), document=document)
         # After a change during the read, the result is valid for this caller only, and not cached.
         expires = trio.current_time() + self.ttl if epoch == self._epoch else float("-inf")

@@ -123,7 +123,7 @@ class Renaming:
         if not begins_at(layout, path):
             old, new = layout.listing_prefix(path), layout.listing_prefix(new_path)
         store = self._store
-        async with self._hierarchy.live.changing(path.prefix, old, new_path.prefix, new):
+        async with self._hierarchy.live.lock.changing(path.prefix, old, new_path.prefix, new):
             # Decided before: a rename that the store announces moves them.
             is_of_mount = self._hierarchy.empty_groups.any_below(path)
             if intent is None:
@@ -181,7 +181,7 @@ class Renaming:
         if any(new == "" for _, new in there) or len({new for _, new in there}) < len(there):
             raise AcrossViews(f"{path}: no keys for its documents at {new_path}", key=path)
         live = self._hierarchy.live
-        async with live.changing(path.prefix, new_path.prefix, *(each for pair in pairs for each in pair if each)):
+        async with live.lock.changing(path.prefix, new_path.prefix, *(each for pair in pairs for each in pair if each)):
             before = live.at(new_path)
             prefix = before.chunk_prefix if before is not None else Prefix("")
             if target is not None:

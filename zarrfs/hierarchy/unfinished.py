@@ -104,7 +104,7 @@ class UnfinishedOperations:
         known = self._intents[intent] = trio.Event()
         if intent.is_unknown and intent.is_reported and (record := intent.noted) is not None:
             # Nothing is read or changed there before.
-            self._hierarchy.live.fences.append((_targets(record), [known]))
+            self._hierarchy.live.lock.fence(_targets(record), [known])
         self._start_soon(self._follow, intent)
 
     async def _follow(self, intent: Intent) -> None:
@@ -197,7 +197,7 @@ class UnfinishedOperations:
             # All of it is apart, or in place.
             intent.is_unknown = False
             return
-        async with self._hierarchy.live.changing(*_targets(record)):
+        async with self._hierarchy.live.lock.changing(*_targets(record)):
             intent.is_unknown = False
             try:
                 is_done = await intent.resolve()

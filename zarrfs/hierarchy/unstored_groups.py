@@ -118,13 +118,13 @@ class UnstoredGroups:
         await self._editor.check_creatable(new_path, path)
         if await self._hierarchy.node(new_path) is not None:
             raise EntryExists(f"{new_path}: node exists", key=new_path)
-        async with self._hierarchy.live.changing(path.prefix, new_path.prefix):
+        async with self._hierarchy.live.lock.changing(path.prefix, new_path.prefix):
             self._groups.move(path, new_path)
             self._hierarchy.live.renamed(path, new_path, ())
 
     async def erase(self, path: NodePath) -> None:
         """Remove a group that `is_alone`, with all below it, for a caller that keeps other edits out."""
-        async with self._hierarchy.live.changing(path.prefix):
+        async with self._hierarchy.live.lock.changing(path.prefix):
             self._groups.lose(path)
             self._hierarchy.live.removed(path)
 

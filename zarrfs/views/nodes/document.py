@@ -116,7 +116,7 @@ class NodeDocument(DocumentContent):
     async def _editing(self) -> AsyncIterator[ArrayNode | GroupNode]:
         """Return a context for a change of the node, which exists, and stays in place. Raises `StaleEntry`."""
         hierarchy = self._context.hierarchy
-        async with self._context.editor.several(), hierarchy.live.staying(self._bound):
+        async with self._context.editor.several(), hierarchy.live.lock.staying(self._bound):
             # The staged file has followed a move already (`StagingArea.follow`).
             self.follow()
             if self.live is not None:

@@ -235,7 +235,7 @@ class RawDirectory(OverlayDirectory):
         await self._context.flush_queued(old)
         is_kept_here = any(prefix.startswith(old) for prefix in self._context.empty_prefixes)
         try:
-            async with self._context.hierarchy.live.changing(old, new):
+            async with self._context.hierarchy.live.lock.changing(old, new):
                 moved = await self._store.rename_prefix(old, new)
         except StoreUnsupported as error:
             raise AcrossViews(f"{old!r}: this store cannot rename a folder in one step", key=old) from error

@@ -276,7 +276,7 @@ class RawSnapshot(Snapshot):
 def is_changing(context: ViewContext, folder: Prefix) -> bool:
     """Return True while this mount moves or erases ``folder``, or one above it: it may have its new place already, or none."""
     path = path_of(folder)
-    return path is not None and context.hierarchy.live.is_changing(path)
+    return path is not None and context.hierarchy.live.lock.is_changing(path)
 
 
 async def until_placed(context: ViewContext, folder: Prefix) -> bool:
@@ -284,9 +284,9 @@ async def until_placed(context: ViewContext, folder: Prefix) -> bool:
 
     What is bound to the folder meanwhile would find none at the old path, and be stale at the new one."""
     path = path_of(folder)
-    if path is None or not context.hierarchy.live.is_changing(path):
+    if path is None or not context.hierarchy.live.lock.is_changing(path):
         return False
-    await context.hierarchy.live.wait_stable(path)
+    await context.hierarchy.live.lock.wait_stable(path)
     return True
 
 

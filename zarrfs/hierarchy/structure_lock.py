@@ -1,0 +1,120 @@
+"""Lock of the structure of the hierarchy: operations that move, erase or replace nodes run one at a time.
+
+While one runs, lookups of the affected nodes and publishers of their chunks wait. A task that writes documents at a path keeps it from
+being moved (`StructureLock.staying`). For the reasons see docs/design/019-nodes-in-use.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import trio
+
+from zarrfs import fences
+from zarrfs.arrays.live_node import LiveNode, unfenced
+from zarrfs.hierarchy.bound_paths import BoundPath
+from zarrfs.keys import Key, NodePath, Prefix
+
+Targets = tuple[Key | Prefix, ...]
+"""What an operation changes."""
+
+
+class StructureLock:
+    """The lock of one hierarchy. ``affected``: returns the arrays in use that a change at a key or prefix can replace or move."""
+
+    def __init__(self, affected: Callable[[Key | Prefix], Iterable[LiveNode]]) -> None:
+        self._affected = affected
+        self._lock = trio.Lock()
+        self._changing: Targets = ()
+        self._underway: Targets = ()
+        self._wanted: list[Targets] = []
+        self._staying: list[tuple[BoundPath, trio.lowlevel.Task]] = []
+        self._changed = trio.Event()
+        self._fences: list[tuple[Targets, list[trio.Event]]] = []
+
+    def is_underway(self, path: NodePath) -> bool:
+        """Return True while the node is moved, erased or replaced: the store may show the state before or after."""
+        return _is_in(path, self._underway)
+
+    def is_changing(self, path: NodePath) -> bool:
+        """Return True if an operation moves, erases or replaces the node, or is about to."""
+        return _is_in(path, self._changing)
+
+    async def wait_stable(self, path: NodePath) -> None:
+        """Wait until no operation in progress affects ``path``. Raises `StoreTimeout` if an abandoned one does not end."""
+        while self.is_changing(path):
+            await self._changed.wait()
+        for targets, pending in list(self._fences):
+            if not pending:
+                self._fences.remove((targets, pending))
+            elif _is_in(path, targets):
+                await unfenced(pending, path)
+
+    def fence(self, targets: Targets, pending: list[trio.Event]) -> None:
+        """Let `wait_stable` of paths in ``targets`` wait for these events, of operations that their callers have abandoned."""
+        self._fences.append((targets, pending))
+
+    @asynccontextmanager
+    async def changing(self, *targets: Key | Prefix) -> AsyncIterator[None]:
+        """Keep publishers and lookups out of ``targets`` during the body, which changes their content. One at a time."""
+        # A task that stays may itself change something else first: wait for it before others are blocked.
+        self._wanted.append(targets)
+        async with AsyncExitStack() as stack:
+            stack.callback(self._want_no_more, targets)
+            while any(task is not trio.lowlevel.current_task() and _is_in(bound.path, targets) for bound, task in self._staying):
+                await self._changed.wait()
+            await stack.enter_async_context(self._changing_now(targets))
+            yield
+
+    @asynccontextmanager
+    async def staying(self, bound: BoundPath) -> AsyncIterator[None]:
+        """Prevent moves and removal through this mount of the node at ``bound`` during the body, which writes documents there."""
+        while True:
+            path = bound.path
+            await self.wait_stable(path)
+            if any(_is_in(path, targets) for targets in self._wanted):
+                await self._changed.wait()
+            elif bound.path == path:
+                break
+        bound.check()
+        staying = bound, trio.lowlevel.current_task()
+        self._staying.append(staying)
+        try:
+            yield
+        finally:
+            self._staying.remove(staying)
+            self._wake()
+
+    @asynccontextmanager
+    async def _changing_now(self, targets: Targets) -> AsyncIterator[None]:
+        async with self._lock:
+            self._changing = targets
+            affected = list(dict.fromkeys(node for target in targets for node in self._affected(target)))
+            given_up: list[trio.Event] = []
+            try:
+                async with AsyncExitStack() as stack:
+                    for node in affected:
+                        await stack.enter_async_context(node.changing())
+                    self._underway = targets
+                    with fences.collected() as given_up:
+                        yield
+            finally:
+                if given_up:
+                    for node in affected:
+                        node.fences.extend(given_up)
+                    self.fence(targets, given_up)
+                self._changing = self._underway = ()
+                self._wake()
+
+    def _want_no_more(self, targets: Targets) -> None:
+        self._wanted.remove(targets)
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+
+def _is_in(path: NodePath, targets: Targets) -> bool:
+    return any(isinstance(target, Prefix) and path.prefix.startswith(target) for target in targets)
