@@ -49,8 +49,8 @@ MUTANTS = [
     ),
     Mutant(
         "notice: a chunk that was changed in one view stays as it was in the others",
-        "daemon/mount_tree.py",
-        "        if not change.external:\n            self._notify(self._affected(change, nodes))\n",
+        "daemon/changes.py",
+        "        if not change.external:\n            self.report(self._affected(change, nodes))\n",
         "        if not change.external:\n",
         "tests/fuse",
     ),

@@ -146,7 +146,7 @@ def test_the_work_grows_as_what_is_concerned(kind: str) -> None:
             found = calls(lambda: driver.tree.observed.announce(change))
             sliced = calls_of_tasks()
             with sliced:
-                await driver.tree.slices.done()
+                await driver.tree.changes.slices.done()
             assert told, "the kernel is told"
             return found + sliced.count
 

@@ -369,14 +369,14 @@ class DirectDriver(Driver):
             hidden={".zarrfs": tree.control()},
             timeout=10,
             is_watched=lambda: tree.watched,
-            changes_reported=tree.slices.done,
+            changes_reported=tree.changes.slices.done,
             writable=tree.store.capabilities.write,
             free_space=tree.store.free_space,
             on_error=tree.report,
         )
         self.handlers = Operations(self.session)
-        tree.on_affected, tree.on_forgotten = self.session.kernel_cache.changed, self.session.kernel_cache.forgotten
-        tree.on_moved = self.session.kernel_cache.moved
+        tree.changes.on_affected, tree.changes.on_forgotten = self.session.kernel_cache.changed, self.session.kernel_cache.forgotten
+        tree.changes.on_moved = self.session.kernel_cache.moved
         self.lookups: dict[int, int] = {}
         self._descriptors: dict[int, _OpenFile] = {}
         self._next_fd = itertools.count(3)

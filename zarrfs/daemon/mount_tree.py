@@ -1,7 +1,7 @@
 """One mount without the kernel: a store, its hierarchy, and the views over it.
 
 The daemon serves it to the kernel; tests use it directly. Data flows down (views -> hierarchy -> store); changes flow up as one stream:
-the observed store notifies the hierarchy, which invalidates, and `MountTree.affected` names the entries that have changed.
+the observed store notifies `Changes`, which invalidates in the hierarchy and names the changed entries to the kernel.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import trio
 
@@ -23,31 +22,26 @@ from zarrfs.arrays.layers import ShardLayers
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.arrays.slab_pool import SlabPool
+from zarrfs.daemon.changes import Changes
 from zarrfs.daemon.losses import Losses
 from zarrfs.daemon.malloc import FreedMemory
-from zarrfs.daemon.moves import Moved, Moves
 from zarrfs.daemon.names_of_plugins import known_dialect, store_name
 from zarrfs.daemon.rescue import Rescue
-from zarrfs.daemon.slices import Slices, Work
 from zarrfs.daemon.tasks import Tasks
 from zarrfs.daemon.view_plugins import built, chosen, document_names
 from zarrfs.errors import UsageError, ZarrfsError
-from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intents
-from zarrfs.hierarchy.live_array import ERASED
 from zarrfs.hierarchy.new_arrays import NewArrays
-from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.recovery import recover
 from zarrfs.hierarchy.roots import dialects, read_only_dialects
 from zarrfs.hierarchy.unfinished import UnfinishedOperations
 from zarrfs.hierarchy.unstored_groups import UnstoredGroups
-from zarrfs.keys import APART, NodePath, Prefix
+from zarrfs.keys import Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.machine import is_short
 from zarrfs.memory.spill import configure
-from zarrfs.model.chunk_grid import Coords
 from zarrfs.options.cache_directory import cache_directory
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
@@ -62,7 +56,7 @@ from zarrfs.vfs.changed_entry import ChangedEntry
 from zarrfs.vfs.node import Directory
 from zarrfs.vfs.staging import StagingArea
 from zarrfs.vfs.temporary_names import TemporaryNames
-from zarrfs.views.base import View, ViewContext, path_of
+from zarrfs.views.base import View, ViewContext
 from zarrfs.views.root import ControlDirectory, MountRoot
 
 log = logging.getLogger(__name__)
@@ -75,19 +69,6 @@ _WATCHED_TTL = 300.0
 """Seconds for which decoded chunks are valid while every change is reported, except writes through shared mappings."""
 _WATCHED_NODES_TTL = 60.0
 """The same of nodes: a walk over all of them takes longer than `MountConfig.metadata_ttl`."""
-
-Forgotten = Callable[[str, Container[str]], Iterator[None]]
-"""Called with a path in the mount, at and below which anything may have changed, and paths of open files there that were replaced.
-
-The work is done by iterating over the result, a little at each step."""
-
-
-class Entries(Protocol):
-    """Called with changed entries; ``external``: changed by another program, so that a file that is not open becomes another file too.
-
-    The work is done by iterating over the result, an entry at each step."""
-
-    def __call__(self, entries: Iterable[ChangedEntry], *, external: bool = False) -> Iterator[None]: ...
 
 
 class MountTree:
@@ -109,15 +90,8 @@ class MountTree:
         self.store: Store = WithoutApart(whole)
         self.intents = Intents(whole)
         self.mounted_ns = time.time_ns()
-        self.on_affected: Entries | None = None
-        self.on_forgotten: Forgotten | None = None
-        self.on_moved: Moved = lambda entries: None
         self.watched = False
-        self._is_over = False
-        self.slices = Slices(tasks.start_apart)
         self._tasks = tasks
-        self._to_look_at: dict[NodePath, None] = {}
-        self._is_looking = False
         # One limit for all together; sequential readers get the largest share (docs/design/017-memory.md).
         spill = cache_directory(config)
         self.losses = Losses(Rescue(spill, public_url(config.store)))
@@ -143,7 +117,7 @@ class MountTree:
             budget=self.staging.room.budget,
             directory=spill,
             start_soon=tasks.start_apart,
-            on_change=self._on_queued,
+            on_change=lambda change, prefix, coords: self.changes.queued(change, prefix, coords),
             on_failure=lambda key, error: self.report("publish", error),
             on_loss=lambda shard, error: self.losses.of_shard(self.hierarchy, shard, error),
         )
@@ -163,7 +137,7 @@ class MountTree:
             editor,
             self.store,
             start_soon=tasks.start_soon,
-            on_created=lambda path: self._on_change(Change(path.prefix, "mkdir")),
+            on_created=lambda path: self.changes.stored(Change(path.prefix, "mkdir")),
             on_failure=partial(self.report, "mkdir"),
         )
         self._context = context = ViewContext(
@@ -187,9 +161,11 @@ class MountTree:
         built_views = [(plugin, *view) for plugin in chosen(config) if (view := built(plugin, context)) is not None]
         self._views: dict[str, View] = {plugin.name: view for plugin, view, _ in built_views}
         self.single = config.view
-        self._moves = Moves(self._views, self.staging, self.path_of, self.hierarchy.roots.is_inside)
-        self.hierarchy.live.on_removed = self._on_removed
-        self.hierarchy.live.on_moved = self._on_moved
+        self.changes = Changes(
+            self.hierarchy, self._views, context, self.losses, path_of=self.path_of, start_soon=tasks.start_apart
+        )
+        self.hierarchy.live.on_removed = self.changes.removed
+        self.hierarchy.live.on_moved = self.changes.moved
         folders = {plugin.name: folder for plugin, _, folder in built_views}
         if config.view is not None and config.view not in folders:
             raise UsageError(f"view {config.view!r}: failed, see the log")
@@ -198,7 +174,7 @@ class MountTree:
             if config.view is not None
             else MountRoot(folders, [plugin for plugin, _, _ in built_views], self.mounted_ns)
         )
-        self.observed.subscribe(self._on_change)
+        self.observed.subscribe(self.changes.stored)
         if config.watch:
             tasks.keep(self.observed.follow, self._on_watched)
 
@@ -289,18 +265,8 @@ class MountTree:
 
     def _on_unpublished(self, ident: str, error: BaseException) -> None:
         self.losses.unpublished(self.staging, ident, error)
-        if self.on_affected is not None:
-            # The staged data is gone, but the kernel has pages of it.
-            self.slices.run(self.on_affected([ChangedEntry(path=self.path_of(ident), gone=True)]))
-
-    # --- change -------------------------------------------------------------------------------------------------------------
-
-    def ended(self) -> None:
-        """Stop notices of changes: the kernel sends no more requests."""
-        self.on_affected = self.on_forgotten = None
-        self.on_moved = lambda entries: None
-        self._is_over = True
-        self.slices.end()
+        # The staged data is gone, but the kernel has pages of it.
+        self.changes.report([ChangedEntry(path=self.path_of(ident), gone=True)])
 
     def _on_watched(self, complete: bool) -> None:
         self.watched = complete
@@ -309,137 +275,9 @@ class MountTree:
         self.hierarchy.ttl = max(ttl, _WATCHED_NODES_TTL) if complete and ttl else ttl
         if complete:
             # Requests answered earlier whose changes are not reported yet are handled as without a watch.
-            self._notify(())
-        elif not self._is_over:
-            self._on_change(Change(Prefix(""), "unknown", external=True))
-
-    def _on_change(self, change: Change) -> None:
-        """Invalidate what a change concerns; entries the kernel has are reported at once, or in slices if there are many."""
-        if change.target.startswith(APART):
-            # No view shows it.
-            return
-        if change.kind == "moved":
-            assert change.new_target is not None
-            self.hierarchy.live.moved(change.target, change.new_target)
-            if isinstance(change.target, Prefix) and isinstance(change.new_target, Prefix):
-                paths = paths_of(change.target, change.new_target)
-                if paths is not None and not change.new_target.startswith(APART):
-                    self.hierarchy.empty_groups.move(*paths)
-                self._on_moved(change.target, change.new_target)
-            return
-        if not isinstance(change.target, Prefix):
-            self.hierarchy.live.document_changed(change.target, is_erased=change.is_erased_here)
-        elif change.is_erased_here:
-            self._erased_below(change)
-        if change.kind in ("mkdir", "rmdir"):
-            nodes = self.hierarchy.came_or_went(Prefix(change.target))
-        else:
-            nodes = self.hierarchy.changed(change.target, is_prefix=change.is_prefix)
-        if self._is_over:
-            return
-        for path in nodes.whole:
-            self._forget_below(change, [path])
-        if not change.external:
-            self._notify(self._affected(change, nodes))
-            return
-        self._look_again_at(nodes)
-        if change.is_prefix and change.kind not in ("mkdir", "rmdir"):
-            self._notify(self._affected(change, nodes.nodes))
-            self._forget_below(change, nodes.tops)
-        else:
-            self._notify(self._affected(change, nodes), external=True)
-
-    def _on_removed(self, path: NodePath, why: str) -> None:
-        self.hierarchy.empty_groups.lose_unstored(path)
-        if why != ERASED and (left := self._moves.left_below(path.prefix)):
-            self.losses.detach(map(self._context.temporaries.detach, left), f"{path} {why}")
-            self._tasks.start_apart(self.losses.save_detached)
-        self._notify(self._moves.lost(path.prefix))
-
-    def _on_moved(self, old: Prefix, new: Prefix, parts: Sequence[tuple[Prefix, Prefix]] | None = None) -> None:
-        self.on_moved(self._moves.follow(old, new, parts))
-
-    def _erased_below(self, change: Change) -> None:
-        prefix = Prefix(change.target)
-        self.hierarchy.live.erased(prefix)
-        for ident in self._idents(change, ()) if prefix else ():
-            self._context.lose_names(f"{ident}/")
-            self._notify([ChangedEntry(path=self.path_of(ident), gone=True, superseded=True)])
-        if (path := path_of(prefix)) is not None:
-            self.hierarchy.live.removed(path)
-
-    def _on_queued(self, change: Change, prefix: Prefix, coords: Sequence[Coords]) -> None:
-        self._notify(self._affected(change, self.hierarchy.chunks_changed(prefix, coords)))
-
-    def _notify(self, entries: Iterable[ChangedEntry], *, external: bool = False) -> None:
-        # Changes by other programs are reported in their order; those of this mount before the call that made them returns, however
-        # many of others are still to be reported.
-        work: Work = self.on_affected(entries, external=external) if self.on_affected is not None else iter(entries)
-        self.slices.run(work, in_turn=external)
-
-    def _forget_below(self, change: Change, tops: Sequence[NodePath]) -> None:
-        """Report that all below a prefix may have changed: open files keep their content, or become stale."""
-        for ident in self._idents(change, tops) if change.target else [""]:
-            # From here on no answer in progress is valid for long, however late the rest is reported.
-            self._notify((), external=True)
-            self.slices.run(self._forgetting(ident), in_turn=True, name=ident)
-
-    def _idents(self, change: Change, tops: Sequence[NodePath]) -> list[str]:
-        """Return the idents of these nodes and the change in each view, without those below another of them."""
-        every = {
-            (name, *affected.names)
-            for name, view in self._views.items()
-            for affected in view.affected(change, list(map(NodeChange, tops)))
-        }
-        return ["/".join(names) for names in every if not any(names[:end] in every for end in range(1, len(names)))]
-
-    def _forgetting(self, ident: str) -> Work:
-        superseded = set()
-        for each in self.staging.open_below(ident):
-            if self.staging.replaced(each):
-                superseded.add(self.path_of(each))
-            yield None
-        if self.on_forgotten is not None:
-            yield from self.on_forgotten(self.path_of(ident), superseded)
-
-    def _look_again_at(self, nodes: NodeChanges) -> None:
-        """Read the documents of arrays again, so that open files learn of a change of them."""
-        self._to_look_at.update((top, None) for top in nodes.tops)
-        self._to_look_at.update((node.path, None) for node in nodes.nodes if self.hierarchy.live.at(node.path) is not None)
-        if self._to_look_at and not self._is_looking:
-            self._is_looking = True
-            self._tasks.start_apart(self._look_again)
-
-    async def _look_again(self) -> None:
-        try:
-            while self._to_look_at:
-                await trio.lowlevel.checkpoint()
-                top, _ = self._to_look_at.popitem()
-                for path in self.hierarchy.open_below(top):
-                    try:
-                        await self.hierarchy.node(path)
-                    except ZarrfsError as error:
-                        log.debug("%s: not read again: %s", path, error)
-                    await trio.lowlevel.checkpoint()
-        finally:
-            self._is_looking = False
-
-    def _affected(self, change: Change, nodes: Iterable[NodeChange]) -> Iterator[ChangedEntry]:
-        for name, view in self._views.items():
-            for affected in view.affected(change, nodes):
-                below = "/".join(affected.names)
-                ident = f"{name}/{below}"
-                path = self.path_of(ident)
-                if not change.external and (published := self.staging.publishing(ident)) is not None:
-                    yield ChangedEntry(path=path, gone=affected.gone, known=published.verbatim)
-                elif affected.content:
-                    # For open files, a renamed value is unchanged.
-                    superseded = (not change.of_move and self.staging.replaced(ident, gone=affected.gone)) or affected.superseded
-                    yield ChangedEntry(path=path, gone=affected.gone, superseded=superseded, of_move=change.of_move)
-                else:
-                    # A new time makes another generation, by which open readers check their data.
-                    self.staging.changed(ident)
-                    yield ChangedEntry(path=path, gone=affected.gone, known=True)
+            self.changes.report(())
+        elif not self.changes.is_over:
+            self.changes.stored(Change(Prefix(""), "unknown", external=True))
 
     def path_of(self, ident: str) -> str:
         """Return the path in the mount of the file ``ident``."""

@@ -165,7 +165,7 @@ async def _mounted(
         },
         timeout=config.metadata_ttl,
         is_watched=lambda: tree.watched,
-        changes_reported=tree.slices.done,
+        changes_reported=tree.changes.slices.done,
         writable=tree.store.capabilities.write,
         free_space=tree.store.free_space,
         on_error=tree.report,
@@ -177,9 +177,9 @@ async def _mounted(
     operations = Operations(
         session, ownership=Ownership.of_this_process(config.uid, config.gid, config.umask), xattrs=config.xattrs
     )
-    tree.on_affected, tree.on_forgotten = session.kernel_cache.changed, session.kernel_cache.forgotten
-    tree.on_moved = session.kernel_cache.moved
-    tree.slices.room = notifier.room
+    tree.changes.on_affected, tree.changes.on_forgotten = session.kernel_cache.changed, session.kernel_cache.forgotten
+    tree.changes.on_moved = session.kernel_cache.moved
+    tree.changes.slices.room = notifier.room
     # Before the mount: afterwards a look at the mountpoint is a request to this very thread.
     resolved = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Also before: an unhandled signal would leave a dead mount.
@@ -239,7 +239,7 @@ async def _mounted(
         with trio.CancelScope(shield=True):
             # From here on no notices are sent, and no process waits for an answer.
             notifier.stop()
-            tree.ended()
+            tree.changes.ended()
             await ending.begun()
             failures = await tree.publish_all()
             ending.doing = "the release of staged data"
