@@ -26,26 +26,23 @@ from zarrfs.errors import (
     KeyConflict,
     MetadataError,
     NoSuchEntry,
-    NotPermitted,
     StoreAccessDenied,
-    StoreFull,
-    StoreQuotaExceeded,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.erasing import EraseOutside, erase_chunks, erase_in_steps, erase_keys, erase_most, take_away
-from zarrfs.hierarchy.intents import Intent, Intents, store_together
+from zarrfs.hierarchy.erasing import EraseOutside, erase_chunks, erase_in_steps
+from zarrfs.hierarchy.intents import Intents, store_together
 from zarrfs.hierarchy.live_array import LiveArray
-from zarrfs.hierarchy.new_nodes import NewNodes, begins_at, require_no_nodes
+from zarrfs.hierarchy.new_nodes import NewNodes, require_no_nodes
+from zarrfs.hierarchy.node_erasing import NodeErasing, chunk_keys
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, prefix_of
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.recorded_copies import copies_recorded
-from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.renaming import Renaming
 from zarrfs.hierarchy.revising import revise
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
-from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -62,6 +59,7 @@ class NodeEditor:
         self._copies = ConsolidatedCopies(hierarchy, store)
         self._new = NewNodes(hierarchy, store, self._copies, new_dialect=new_dialect)
         self._renaming = Renaming(hierarchy, intents, self._copies, self._new)
+        self._erasing = NodeErasing(hierarchy, store, intents, self._copies, self._new)
 
     async def layout_for(self, path: NodePath) -> Layout:
         """Return `NewNodes.layout_for`."""
@@ -153,7 +151,7 @@ class NodeEditor:
         async with self._hierarchy.live.lock.changing(node.path.prefix, prefix_of(layout, node), *documents):
             before = await self._hierarchy.documents(documents)
             replaced = await self._hierarchy.node(node.path) if node.path == ROOT else None
-            chunks = await self._chunk_keys(replaced) if isinstance(replaced, ArrayNode) else ()
+            chunks = await chunk_keys(self._hierarchy, replaced) if isinstance(replaced, ArrayNode) else ()
             live = self._hierarchy.live.at(node.path)
             prefix = live.chunk_prefix if live is not None else Prefix("")
             await placing.put(layout, node, before, chunks, over=over)
@@ -257,109 +255,10 @@ class NodeEditor:
         intent = self._intents.new()
         try:
             async with self._listing(layout, path):
-                await self._erase_from(layout, path, intent)
+                await self._erasing.erase(layout, path, intent)
         finally:
             if intent.is_held:
                 await intent.end()
-
-    async def _erase_from(self, layout: Layout, path: NodePath, intent: Intent) -> None:
-        node = await self._hierarchy.node(path)
-        if node is None:
-            raise NoSuchEntry(f"{path}: no such node", key=path)
-        if path == ROOT:
-            documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
-            async with self._hierarchy.live.lock.changing(*documents):
-                await self._erase_root_array(node)
-                for key in documents:
-                    self._hierarchy.live.erased(key)
-            return
-        if isinstance(node, ArrayNode):
-            if await self._hierarchy.documents(layout.group_keys(path)):
-                await self._erase_beside_group(layout, node)
-                return
-            await self._new.require_nothing_hidden(path)
-        await self._new.keep_parent(path)
-        await self._copies.write_out(layout, path)
-        try:
-            await self._copies.take_out(path)
-            await self._erase(layout, node, intent)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await self._copies.put_in(layout, path)
-            raise
-        self._hierarchy.empty_groups.lose(path)
-
-    async def _erase_beside_group(self, layout: Layout, node: ArrayNode) -> None:
-        """Remove an array whose path is also that of a group; the group and all below it stay."""
-        path, metadata = node.path, node.metadata
-        documents = [key for key in layout.document_keys(path) if key not in layout.group_keys(path)]
-        await self._copies.write_out(layout, path)
-        await self._copies.take_out(path)
-        try:
-            async with self._hierarchy.live.lock.changing(path.prefix, node.chunk_prefix, *documents):
-                queued = self._hierarchy.queued.below(node.chunk_prefix)
-                await self._store.erase_values(documents)
-                start, decode = len(node.chunk_prefix), metadata.chunk_key_encoding.decode
-                keys = [
-                    key
-                    async for key in self._store.list_prefix(node.chunk_prefix)
-                    if decode(key[start:], metadata.ndim) is not None
-                ]
-                if not metadata.shape:
-                    keys.append(metadata.chunk_key_encoding.key(node.chunk_prefix, ()))
-                await erase_keys(self._store, keys)
-                for key in documents:
-                    self._hierarchy.live.erased(key)
-                self._hierarchy.live.removed(path)
-                await self._hierarchy.queued.drop(queued)
-        finally:
-            with trio.CancelScope(shield=True):
-                await self._copies.put_in(layout, path)
-
-    async def _erase(self, layout: Layout, node: Node, intent: Intent) -> None:
-        path = node.path
-        layouts = await self._hierarchy.layouts(path)
-        prefixes = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
-        documents = [key for each in layouts for key in each.document_keys(path)]
-        # All in one folder; or a hierarchy of its own, with its entry point and all else in its folder.
-        is_one = all(each.startswith(path.prefix) for each in (*prefixes, *documents)) or begins_at(layout, path)
-        if is_one:
-            prefixes = {path.prefix: None}
-        elif isinstance(node, ArrayNode) and not await self._hierarchy.documents(documents):
-            raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
-        is_apart = await self._begin_erasing(path, intent)
-        async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
-            # Chunks of an array without documents are not written: what is queued now is the last.
-            queued = [each for prefix in prefixes for each in self._hierarchy.queued.below(prefix)]
-            if not (is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)):
-                for each in layouts:
-                    await self._erase_documents(each, path)
-                if isinstance(node, ArrayNode) and not node.metadata.shape:
-                    # The key of its only chunk may lie beside its prefix.
-                    await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
-                for number, prefix in enumerate(prefixes):
-                    if not (
-                        is_apart and await take_away(self._intents.store, prefix, intent.gone.child(str(number)), is_decided=True)
-                    ):
-                        if isinstance(node, ArrayNode) and self._store.capabilities.list:
-                            await erase_most(self._store, prefix)
-                        await self._store.erase_prefix(prefix)
-            for key in documents:
-                self._hierarchy.live.erased(key)
-            self._hierarchy.live.removed(path)
-            await self._hierarchy.queued.drop(queued)
-
-    async def _begin_erasing(self, path: NodePath, intent: Intent) -> bool:
-        """Return True if the content can be moved away before its deletion, which may take long."""
-        if not self._store.capabilities.rename:
-            return False
-        try:
-            await intent.begin(Record("erase", path, path.prefix))
-        except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
-            # On a full store there is no room for the record either.
-            log.info("%s: removed in place: %s", path, error)
-            return False
-        return True
 
     async def rename(self, path: NodePath, new_path: NodePath, *, over: bool = False) -> None:
         """Move the node at ``path``, with all below it, unchanged (`zarrfs.hierarchy.renaming`); consolidated copies are updated.
@@ -414,30 +313,6 @@ class NodeEditor:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
         put = partial(store_together, self._intents, path)
         await revise(self._hierarchy.stored, keys, lambda documents: layout.amend(path, documents, edit), put)
-
-    async def _erase_documents(self, layout: Layout, path: NodePath) -> None:
-        await self._store.erase_values(await self._hierarchy.documents(layout.document_keys(path)))
-
-    async def _erase_root_array(self, node: Node) -> None:
-        if not isinstance(node, ArrayNode):
-            raise NotPermitted("/: the root group cannot be removed", key=ROOT)
-        keys = await self._chunk_keys(node)
-        kept = (await self._new.layout_for(ROOT)).kept_prefixes(node)
-        for layout in await self._hierarchy.layouts(ROOT):
-            # Keys beside an array at the root are not its own, even if named as some dialect's document.
-            if await self._hierarchy.is_described(ROOT, layout):
-                await self._erase_documents(layout, ROOT)
-        await self._hierarchy.queued.drop(self._hierarchy.queued.below(node.chunk_prefix))
-        await erase_keys(self._store, keys)
-        for prefix in kept:
-            await self._store.erase_prefix(prefix)
-
-    async def _chunk_keys(self, node: ArrayNode) -> list[Key]:
-        chunks = self._hierarchy.array_of(node).chunks
-        while chunks.below is not None:
-            # Erase shards that cannot be read, too.
-            chunks = chunks.below
-        return [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
 
 
 @asynccontextmanager

@@ -1,0 +1,162 @@
+"""Erasure of nodes, with their chunks.
+
+Documents are erased before chunks: an array without chunks would read as fill value. Where the store can rename, a node is first moved
+away in one step, since the deletion of its chunks may take long.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import trio
+
+from zarrfs.dialects.base import Layout
+from zarrfs.errors import KeyConflict, NoSuchEntry, NotPermitted, StoreAccessDenied, StoreFull, StoreQuotaExceeded
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies
+from zarrfs.hierarchy.erasing import erase_keys, erase_most, take_away
+from zarrfs.hierarchy.intents import Intent, Intents
+from zarrfs.hierarchy.new_nodes import NewNodes, begins_at
+from zarrfs.hierarchy.nodes import Hierarchy
+from zarrfs.hierarchy.records import Record
+from zarrfs.keys import ROOT, Key, NodePath
+from zarrfs.model.metadata import ArrayNode, Node
+from zarrfs.stores.base import Store
+
+log = logging.getLogger(__name__)
+
+
+class NodeErasing:
+    """Erasures of one editor, which serializes them."""
+
+    def __init__(self, hierarchy: Hierarchy, store: Store, intents: Intents, copies: ConsolidatedCopies, new: NewNodes) -> None:
+        self._hierarchy = hierarchy
+        self._store = store
+        self._intents = intents
+        self._copies = copies
+        self._new = new
+
+    async def erase(self, layout: Layout, path: NodePath, intent: Intent) -> None:
+        """Run `NodeEditor.erase`."""
+        node = await self._hierarchy.node(path)
+        if node is None:
+            raise NoSuchEntry(f"{path}: no such node", key=path)
+        if path == ROOT:
+            documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
+            async with self._hierarchy.live.lock.changing(*documents):
+                await self._erase_root_array(node)
+                for key in documents:
+                    self._hierarchy.live.erased(key)
+            return
+        if isinstance(node, ArrayNode):
+            if await self._hierarchy.documents(layout.group_keys(path)):
+                await self._erase_beside_group(layout, node)
+                return
+            await self._new.require_nothing_hidden(path)
+        await self._new.keep_parent(path)
+        await self._copies.write_out(layout, path)
+        try:
+            await self._copies.take_out(path)
+            await self._erase(layout, node, intent)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._copies.put_in(layout, path)
+            raise
+        self._hierarchy.empty_groups.lose(path)
+
+    async def _erase_beside_group(self, layout: Layout, node: ArrayNode) -> None:
+        """Erase an array whose path is also that of a group; the group and all below it stay."""
+        path, metadata = node.path, node.metadata
+        documents = [key for key in layout.document_keys(path) if key not in layout.group_keys(path)]
+        await self._copies.write_out(layout, path)
+        await self._copies.take_out(path)
+        try:
+            async with self._hierarchy.live.lock.changing(path.prefix, node.chunk_prefix, *documents):
+                queued = self._hierarchy.queued.below(node.chunk_prefix)
+                await self._store.erase_values(documents)
+                start, decode = len(node.chunk_prefix), metadata.chunk_key_encoding.decode
+                keys = [
+                    key
+                    async for key in self._store.list_prefix(node.chunk_prefix)
+                    if decode(key[start:], metadata.ndim) is not None
+                ]
+                if not metadata.shape:
+                    keys.append(metadata.chunk_key_encoding.key(node.chunk_prefix, ()))
+                await erase_keys(self._store, keys)
+                for key in documents:
+                    self._hierarchy.live.erased(key)
+                self._hierarchy.live.removed(path)
+                await self._hierarchy.queued.drop(queued)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._copies.put_in(layout, path)
+
+    async def _erase(self, layout: Layout, node: Node, intent: Intent) -> None:
+        path = node.path
+        layouts = await self._hierarchy.layouts(path)
+        prefixes = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
+        documents = [key for each in layouts for key in each.document_keys(path)]
+        # All in one folder; or a hierarchy of its own, with its entry point and all else in its folder.
+        is_one = all(each.startswith(path.prefix) for each in (*prefixes, *documents)) or begins_at(layout, path)
+        if is_one:
+            prefixes = {path.prefix: None}
+        elif isinstance(node, ArrayNode) and not await self._hierarchy.documents(documents):
+            raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
+        is_apart = await self._begin_erasing(path, intent)
+        async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
+            # Chunks of an array without documents are not written: what is queued now is the last.
+            queued = [each for prefix in prefixes for each in self._hierarchy.queued.below(prefix)]
+            if not (is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)):
+                for each in layouts:
+                    await self._erase_documents(each, path)
+                if isinstance(node, ArrayNode) and not node.metadata.shape:
+                    # The key of its only chunk may lie beside its prefix.
+                    await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
+                for number, prefix in enumerate(prefixes):
+                    if not (
+                        is_apart and await take_away(self._intents.store, prefix, intent.gone.child(str(number)), is_decided=True)
+                    ):
+                        if isinstance(node, ArrayNode) and self._store.capabilities.list:
+                            await erase_most(self._store, prefix)
+                        await self._store.erase_prefix(prefix)
+            for key in documents:
+                self._hierarchy.live.erased(key)
+            self._hierarchy.live.removed(path)
+            await self._hierarchy.queued.drop(queued)
+
+    async def _begin_erasing(self, path: NodePath, intent: Intent) -> bool:
+        """Return True if the content can be moved away before its deletion, which may take long."""
+        if not self._store.capabilities.rename:
+            return False
+        try:
+            await intent.begin(Record("erase", path, path.prefix))
+        except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
+            # On a full store there is no room for the record either.
+            log.info("%s: removed in place: %s", path, error)
+            return False
+        return True
+
+    async def _erase_documents(self, layout: Layout, path: NodePath) -> None:
+        await self._store.erase_values(await self._hierarchy.documents(layout.document_keys(path)))
+
+    async def _erase_root_array(self, node: Node) -> None:
+        if not isinstance(node, ArrayNode):
+            raise NotPermitted("/: the root group cannot be removed", key=ROOT)
+        keys = await chunk_keys(self._hierarchy, node)
+        kept = (await self._new.layout_for(ROOT)).kept_prefixes(node)
+        for layout in await self._hierarchy.layouts(ROOT):
+            # Keys beside an array at the root are not its own, even if named as some dialect's document.
+            if await self._hierarchy.is_described(ROOT, layout):
+                await self._erase_documents(layout, ROOT)
+        await self._hierarchy.queued.drop(self._hierarchy.queued.below(node.chunk_prefix))
+        await erase_keys(self._store, keys)
+        for prefix in kept:
+            await self._store.erase_prefix(prefix)
+
+
+async def chunk_keys(hierarchy: Hierarchy, node: ArrayNode) -> list[Key]:
+    """Return the keys of the stored chunks of an array, or of its shards."""
+    chunks = hierarchy.array_of(node).chunks
+    while chunks.below is not None:
+        # Erase shards that cannot be read, too.
+        chunks = chunks.below
+    return [key async for coords, _, _ in chunks.list() for key in chunks.keys(coords)]
