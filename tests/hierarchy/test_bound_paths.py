@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 
 import pytest
-import trio
-from trio.testing import trio_test
 
-from tests.support.arrays import Example, reading, store_of
+from tests.support.arrays import Example
 from zarrfs.errors import StaleEntry
 from zarrfs.hierarchy.bound_paths import BoundPaths
-from zarrfs.keys import ROOT, NodePath, Prefix
+from zarrfs.keys import ROOT, NodePath
 
 A = Example((4,), (2,))
 
@@ -47,46 +45,3 @@ def test_nobody_who_holds_none_is_remembered() -> None:
     bound_paths.at(NodePath("/g/a"))
     gc.collect()
     assert not len(bound_paths._at) and not len(bound_paths._at._paths)
-
-
-@trio_test
-async def test_who_writes_a_document_is_waited_for_before_its_node_is_moved() -> None:
-    live = reading(await store_of(A, names=("g/a",))).hierarchy.live
-    bound = live.bound_paths.at(NodePath("/g/a"))
-    order: list[str] = []
-
-    async def move() -> None:
-        async with live.lock.changing(Prefix("g/"), Prefix("h/")):
-            order.append("moves")
-            live.moved(Prefix("g/"), Prefix("h/"))
-
-    async def write() -> None:
-        async with live.lock.staying(bound):
-            order.append(f"writes to {bound.path}")
-
-    async with trio.open_nursery() as nursery:
-        async with live.lock.staying(bound):
-            for task in (move, write):
-                nursery.start_soon(task)
-                await trio.testing.wait_all_tasks_blocked()
-            # A task that already stays may change documents, while others wait for that.
-            async with live.lock.changing(*[]):
-                order.append("stays")
-    assert order == ["stays", "moves", "writes to /h/a"]
-
-
-@trio_test
-async def test_a_document_of_a_node_that_is_erased_meanwhile_is_not_written() -> None:
-    live = reading(await store_of(A, names=("g/a",))).hierarchy.live
-    bound = live.bound_paths.at(NodePath("/g/a"))
-
-    async def write() -> None:
-        with pytest.raises(StaleEntry):
-            async with live.lock.staying(bound):
-                raise AssertionError("there is nothing to write to")
-
-    async with trio.open_nursery() as nursery:
-        async with live.lock.changing(Prefix("g/")):
-            nursery.start_soon(write)
-            await trio.testing.wait_all_tasks_blocked()
-            live.removed(NodePath("/g"))

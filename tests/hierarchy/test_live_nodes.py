@@ -14,8 +14,7 @@ from tests.support.arrays import Example, Reading, reading, store_of
 from tests.support.small_shards import UnlistableStore
 from tests.support.small_stores import array_document
 from tests.support.stores import fill
-from zarrfs import fences
-from zarrfs.errors import NodeInDoubt, StaleEntry, StoreTimeout
+from zarrfs.errors import NodeInDoubt, StaleEntry
 from zarrfs.hierarchy import known_nodes
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.hierarchy.new_nodes import is_in_use
@@ -129,50 +128,6 @@ async def test_documents_that_are_away_for_a_moment_are_waited_for(autojump_cloc
         await found.hierarchy.live.confirm(opened.live)
 
 
-@trio_test
-async def test_who_asks_for_an_array_waits_while_its_place_is_being_changed() -> None:
-    found = reading(await store_of(A, A, names=("g/a", "b")))
-    asked: list[str] = []
-
-    async def ask(name: str) -> None:
-        await found.array(name)
-        asked.append(name)
-
-    async with trio.open_nursery() as nursery:
-        async with found.hierarchy.live.lock.changing(Prefix("g/")):
-            nursery.start_soon(ask, "g/a")
-            nursery.start_soon(ask, "b")
-            await trio.testing.wait_all_tasks_blocked()
-            assert asked == ["b"]
-    assert asked == ["b", "g/a"]
-
-
-@trio_test
-async def test_who_was_looking_when_it_began_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a lookup would take data on its way to the path for another array than the one in use there before."""
-    found = reading(await store_of(A))
-    look, looked, asked = found.hierarchy._lookup, trio.Event(), list[str]()
-
-    async def slowly(path: NodePath) -> object:
-        known = await look(path)
-        await looked.wait()
-        return known
-
-    async def ask() -> None:
-        await found.array("a")
-        asked.append("a")
-
-    monkeypatch.setattr(found.hierarchy, "_lookup", slowly)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask)
-        await trio.testing.wait_all_tasks_blocked()
-        async with found.hierarchy.live.lock.changing(Prefix("a/")):
-            looked.set()
-            await trio.testing.wait_all_tasks_blocked()
-            assert not asked and found.hierarchy.live.at(NodePath("/a")) is None
-    assert asked == ["a"]
-
-
 async def array_and_making(place: str) -> tuple[Reading, OpenArray, LiveArray]:
     """Return the array ``/g/a`` in use, and another that is being created beside it, after the group was renamed to ``place``."""
     found = reading(await store_of(A, names=("g/a",)))
@@ -251,47 +206,6 @@ async def test_an_array_that_a_group_took_the_place_of_is_no_more() -> None:
     assert isinstance(await found.hierarchy.node(NodePath("/a")), GroupNode)
     with pytest.raises(StaleEntry, match="/a was replaced by a group"):
         await opened.array.read_chunk((0,))
-
-
-@trio_test
-async def test_what_was_given_up_and_goes_on_is_waited_for_where_it_may_still_change_something(autojump_clock: MockClock) -> None:
-    found = reading(await store_of(A, A, names=("g/a", "b")))
-    opened, live, ended = await found.array("g/a"), found.hierarchy.live, trio.Event()
-    async with live.lock.changing(Prefix("g/")):
-        fences.given_up(ended)
-    # Requests for other paths do not wait.
-    await live.lock.wait_stable(NodePath("/b"))
-    with pytest.raises(StoreTimeout, match="/g/a: move or removal still pending: the store does not answer"):
-        await live.lock.wait_stable(NodePath("/g/a"))
-    with pytest.raises(StoreTimeout, match="/g/a: move or removal"):
-        await opened.live.wait_stable()
-    ended.set()
-    with trio.fail_after(1):
-        await opened.live.wait_stable()
-        await live.lock.wait_stable(NodePath("/g/a"))
-        await live.lock.wait_stable(NodePath("/g/a"))
-    assert await found.array("g/a") is opened
-
-
-@trio_test
-async def test_who_writes_to_a_place_that_is_moved_while_he_waits_writes_where_it_is_then() -> None:
-    live = reading(await store_of(A, names=("g/a",))).hierarchy.live
-    bound, paths = live.bound_paths.at(NodePath("/g/a")), list[str]()
-
-    async def write() -> None:
-        async with live.lock.staying(bound):
-            paths.append(bound.path)
-
-    async with trio.open_nursery() as nursery:
-        async with live.lock.changing(Prefix("g/"), Prefix("h/")):
-            nursery.start_soon(write)
-            await trio.testing.wait_all_tasks_blocked()
-            live.moved(Prefix("g/"), Prefix("h/"))
-        assert not paths
-    assert paths == ["/h/a"]
-    live.removed(NodePath("/h/a"))
-    with pytest.raises(StaleEntry):
-        await write()
 
 
 @trio_test
