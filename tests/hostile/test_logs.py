@@ -132,7 +132,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_nobody_can_be_first_in_the_temporary_folder(temporary: Path) -> None:
     (temporary / f"zarrfs-{os.geteuid()}").mkdir(0o777)
-    first, second = runtime_folder.for_this_process(), runtime_folder.for_this_process()
+    first, second = next(runtime_folder.for_this_process()), next(runtime_folder.for_this_process())
     assert first != second and first.parent == second.parent == temporary
     assert mode(first) == 0o700
     words = exit_report.begin()

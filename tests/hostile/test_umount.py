@@ -73,8 +73,9 @@ def test_times_that_no_store_takes(timeout: object) -> None:
 
 
 def test_what_a_daemon_tells() -> None:
-    assert About.of(b'{"pid": 7, "result": "/w", "timeout": 1.5, "more": []}') == (7, "/w", 1.5)
-    assert About.of(b'{"pid": 7, "result": null}') == (7, None, 0)
+    assert About.of(b'{"pid": 7, "result": "/w", "timeout": 1.5, "more": []}') == (7, "/w", 1.5, False)
+    assert About.of(b'{"pid": 7, "result": null, "read_only": true}') == (7, None, 0, True)
+    assert not About.of(b'{"pid": 7, "result": null, "read_only": 1}').read_only
     assert (
         About.of(b'{"pid": 7, "timeout": 1e400}').timeout == About.of(b'{"pid": 7, "timeout": 1' + b"0" * 400 + b"}").timeout == 600
     )

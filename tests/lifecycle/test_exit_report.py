@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from zarrfs.lifecycle import exit_report
+from tests.support.small_disks import small_disk
+from zarrfs.lifecycle import exit_report, runtime_folder
 from zarrfs.lifecycle.exit_report import SUDDEN_DEATH, Left, Outcome
 
 
@@ -68,3 +69,28 @@ def test_what_is_left_is_told_while_there_is_some_and_lost_with_the_daemon() -> 
         f"{SUDDEN_DEATH.message}: at last count 3 files, 12.0 MiB left (raw/a, raw/b, ...)",
     )
     assert exit_report.left(str(path)) is None
+
+
+@pytest.mark.fuse
+def test_a_full_runtime_folder_costs_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_folder.tempfile, "tempdir", str(tmp_path))
+    with small_disk(tmp_path / "full", "4k") as full:
+        monkeypatch.setattr(runtime_folder, "_shared", lambda: [full / "zarrfs"])
+        (full / "zarrfs").mkdir(0o700)
+        (full / "all").write_bytes(bytes(4096))
+        path = exit_report.begin()
+        assert path.parent.parent == tmp_path
+        assert list((full / "zarrfs").iterdir()) == []
+        assert exit_report.collect(str(path)) == SUDDEN_DEATH
+        assert not path.parent.exists()
+
+
+@pytest.mark.fuse
+def test_where_no_report_can_be_created_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with small_disk(tmp_path / "full", "4k") as full:
+        monkeypatch.setattr(runtime_folder, "_shared", list)
+        monkeypatch.setattr(runtime_folder.tempfile, "tempdir", str(full))
+        (full / "all").write_bytes(bytes(4096))
+        with pytest.raises(OSError, match="No space"):
+            exit_report.begin()
+        assert [each.name for each in full.iterdir()] == ["all"]

@@ -35,12 +35,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class About(NamedTuple):
     """Content of a mount's ``config.json``.
 
-    ``report``: path of its exit report, if any; ``timeout``: deadline of one store operation in seconds, 0 if unknown.
+    ``report``: path of its exit report, if any; ``timeout``: deadline of one store operation in seconds, 0 if unknown; ``read_only``:
+    True if the mount has nothing to store.
     """
 
     pid: int
     report: str | None
     timeout: float
+    read_only: bool = False
 
     @classmethod
     def of(cls, text: bytes) -> Self:
@@ -50,7 +52,8 @@ class About(NamedTuple):
         pid = untrusted.number(members.get("pid"), 2, _PID_MAX)
         # Daemons of earlier versions do not have it.
         timeout = untrusted.seconds(members["timeout"], _LONGEST_TIMEOUT) if "timeout" in members else 0.0
-        return cls(pid, None if report is None else untrusted.text(report, _PATH_MAX), timeout)
+        report = None if report is None else untrusted.text(report, _PATH_MAX)
+        return cls(pid, report, timeout, members.get("read_only") is True)
 
 
 class Daemon:
@@ -60,6 +63,8 @@ class Daemon:
         self.pid = about.pid
         self.timeout = about.timeout
         self._report = about.report
+        self.reports = about.report is not None or about.read_only
+        """True if the lack of an exit report means that everything is stored."""
         # A pidfd refers to the process even if its number is reused.
         self._pidfd = pidfd
         self._held = contextlib.ExitStack()

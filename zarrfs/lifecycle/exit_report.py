@@ -66,10 +66,19 @@ SUDDEN_DEATH = Outcome(7, "daemon died, unstored data lost")
 
 def begin() -> Path:
     """Create this process's report; call `write` or `end` with its path before the process ends. Raises OSError."""
-    path = runtime_folder.for_this_process() / f"{os.getpid()}{_SUFFIX}"
-    path.unlink(missing_ok=True)
-    _replace(path, SUDDEN_DEATH._asdict())
-    return path
+    failure: OSError | None = None
+    for folder in runtime_folder.for_this_process():
+        path = folder / f"{os.getpid()}{_SUFFIX}"
+        try:
+            path.unlink(missing_ok=True)
+            _replace(path, SUDDEN_DEATH._asdict())
+        except OSError as error:
+            failure = error
+            runtime_folder.leave(folder)
+        else:
+            return path
+    assert failure is not None
+    raise failure
 
 
 def write(path: Path, outcome: Outcome) -> None:
@@ -201,6 +210,8 @@ def _replace(path: Path, members: dict[str, Any]) -> None:
         new.replace(path)
     except BaseException:
         os.close(descriptor)
+        with contextlib.suppress(OSError):
+            new.unlink()
         raise
     before, _locked[path] = _locked.get(path), descriptor
     if before is not None:

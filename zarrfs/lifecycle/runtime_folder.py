@@ -10,23 +10,26 @@ import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 _NAME = "zarrfs"
 
 
-def for_this_process() -> Path:
-    """Return a folder for files of this process, created if missing. Raises OSError."""
+def for_this_process() -> Iterator[Path]:
+    """Yield folders for files of this process, created if missing, the best first: one may be full. Raises OSError."""
     for folder in _shared():
-        with contextlib.suppress(OSError):
+        try:
             folder.mkdir(mode=0o700, exist_ok=True)
-            if _is_private(folder):
-                return folder
-    return Path(tempfile.mkdtemp(prefix=_prefix(os.geteuid())))
+        except OSError:
+            continue
+        if _is_private(folder):
+            yield folder
+    yield Path(tempfile.mkdtemp(prefix=_prefix(os.geteuid())))
 
 
 def existing() -> list[Path]:
-    """Return all folders that `for_this_process` may have returned to any process of this user."""
+    """Return all folders that `for_this_process` may have yielded to any process of this user."""
     temporary = Path(tempfile.gettempdir())
     try:
         own = [temporary / name for name in os.listdir(temporary) if name.startswith(_prefix(os.geteuid()))]

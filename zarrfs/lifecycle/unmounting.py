@@ -33,6 +33,8 @@ _WHY_UNKNOWN = {
     Life.DEAD: "had died before: its unstored data is lost",
 }
 
+_UNREPORTED = "could not create an exit report (full disk?): data that could not be stored is named in its log only"
+
 
 def unmount(
     mountpoint: str,
@@ -89,6 +91,8 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
             return Outcome(0, until if users else "")
         if not wait.until(daemon.ended_within):
             return wait.given_up_storing(daemon)
+        if not daemon.reports:
+            return Outcome(1, f"{mountpoint}: unmounted, but its daemon {_UNREPORTED}")
         return daemon.outcome() or Outcome(0)
 
 
