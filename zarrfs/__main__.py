@@ -7,13 +7,14 @@ import os
 import sys
 from types import TracebackType
 
-from zarrfs.lifecycle import interrupts
+from zarrfs.lifecycle import interrupts, standard_files
 
 
 def main() -> None:
     """Run the command line of this process, and exit."""
     # Before slow imports.
     interrupts.are_quiet()
+    standard_files.open_missing()
     # No linear algebra is done here: NumPy's library for it need not start a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from zarrfs.lifecycle.parent import Parent

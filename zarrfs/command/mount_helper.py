@@ -24,6 +24,7 @@ from typing import Self
 from zarrfs import __version__
 from zarrfs.command.exit_codes import outcome_of
 from zarrfs.errors import UsageError, ZarrfsError
+from zarrfs.lifecycle import standard_files
 from zarrfs.lifecycle.interrupts import Interrupted
 from zarrfs.options.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.options.redact import public_url
@@ -65,6 +66,7 @@ def umount() -> None:
 
 def run(program: str, arguments: Sequence[str]) -> int:
     """Run ``mount.zarrfs`` or ``umount.zarrfs`` and return its exit code, one of mount(8)'s. Errors are printed here."""
+    standard_files.open_missing()
     if {"-h", "--help", "-V", "--version"} & set(arguments[:1]):
         print(f"{program} of zarrfs {__version__}: the helper of {program.partition('.')[0]}(8)\n  {_USAGE[program]}")
         return 0

@@ -1,0 +1,20 @@
+"""Standard input, output and error of a process that was started with one of them closed (``zarrfs mount -f x m 2>&-``).
+
+The kernel gives each opened file the lowest free number. A value of a store, being written, would be standard error: libraries and
+child processes would write their messages into it.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def open_missing() -> None:
+    """Open /dev/null in place of closed standard files. Called before any other file is opened."""
+    try:
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+            os.set_inheritable(descriptor, True)
+        os.close(descriptor)
+    except OSError:
+        # A folder tree without devices: nothing better is available.
+        return
