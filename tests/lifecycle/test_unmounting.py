@@ -86,3 +86,16 @@ def test_umount_of_what_zarrfs_did_not_mount(tmp_path: Path) -> None:
         unmounting.unmount(str(tmp_path))
     with pytest.raises(MountpointUnusable, match="type proc"):
         unmounting.unmount("/proc")
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("small_mount", ["well"], indirect=True)
+def test_the_slower_of_two_umounts_says_that_there_is_no_mount_any_more(
+    small_mount: subprocess.Popen[bytes], mountpoint: Path
+) -> None:
+    found = mount_table.mount_at(str(mountpoint))
+    assert found is not None
+    assert unmounting.unmount(str(mountpoint)) == Outcome(0)
+    # It looked at the mount table before the faster one had ended.
+    with pytest.raises(MountpointUnusable, match="no longer mounted: another process has unmounted it"):
+        unmounting._unmount(found, False, print, 2.0, 30.0)

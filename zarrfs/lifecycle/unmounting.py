@@ -83,6 +83,12 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
             detaching.end()
         except MountBusy as error:
             raise (_silent(mounted) if life is Life.SILENT else _in_use(mountpoint)) from error
+        except ZarrfsError as error:
+            if mount_at(mountpoint) == mounted:
+                raise
+            raise MountpointUnusable(
+                f"{mountpoint}: no longer mounted: another process has unmounted it", key=mountpoint
+            ) from error
         if daemon is None:
             unknown = life is Life.SILENT and not lazy
             return Outcome(1 if unknown else 0, f"{mountpoint}: unmounted, but its daemon {_WHY_UNKNOWN[life]}")
