@@ -272,6 +272,13 @@ UNSUPPORTED: tuple[type[ZarrfsError], ...] = (MetadataUnsupported, ValueUnsuppor
 """What is stored may be valid, and requires something that zarrfs does not support."""
 
 
+def is_want_of_memory(error: BaseException) -> bool:
+    """Return True for lack of memory, including a thread that cannot be started because there is no room for its stack."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_want_of_memory, error.exceptions))
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error))
+
+
 def raise_first(failed: list[Exception]) -> None:
     """Raise the first of these errors, if any, and empty the list.
 

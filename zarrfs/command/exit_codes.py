@@ -16,6 +16,7 @@ from zarrfs.errors import (
     StoreNotFound,
     UsageError,
     ZarrfsError,
+    is_want_of_memory,
 )
 from zarrfs.lifecycle.exit_report import Outcome
 from zarrfs.lifecycle.interrupts import Interrupted
@@ -80,6 +81,10 @@ def print_line(line: str) -> None:
 
 def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:
     """Return the exit code and message of an error, `printable` and without the secrets of ``urls``."""
+    if is_want_of_memory(error):
+        return Outcome(
+            EXIT_CODES[BaseException], "out of memory or threads (ulimit -v, ulimit -u, limits of a service or container)"
+        )
     error = cause(error)
     code = next(EXIT_CODES[base] for base in type(error).__mro__ if base in EXIT_CODES)
     message = str(error)

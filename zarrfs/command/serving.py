@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from zarrfs.command.exit_codes import cause, log_cause, outcome_of, print_line
-from zarrfs.errors import ZarrfsError
+from zarrfs.errors import ZarrfsError, is_want_of_memory
 from zarrfs.lifecycle.parent import Parent
 from zarrfs.options.config import MountConfig
 
@@ -38,7 +38,7 @@ def serve(config: MountConfig, parent: Parent | None = None) -> int:
         outcome = outcome_of(error, [config.store])
         if parent is None:
             raise
-        if not isinstance(cause(error), ZarrfsError):
+        if not isinstance(cause(error), ZarrfsError) and not is_want_of_memory(error):
             log_cause(logging.CRITICAL, error, [config.store])
         if not parent.failed(outcome):
             log.critical("%s", outcome.message)

@@ -210,11 +210,20 @@ async def _mounted(
         if report is not None:
             exit_report.end(report)
         raise
-    ending.mounted()
     ours = mount_at(resolved)
-    watcher = Watcher(ours.device) if ours is not None else None
-    notifier.start()
-    ending.is_bounded(lambda: ending.has_begun or (connection is not None and connection.is_gone))
+    try:
+        ending.mounted()
+        watcher = Watcher(ours.device) if ours is not None else None
+        notifier.start()
+        ending.is_bounded(lambda: ending.has_begun or (connection is not None and connection.is_gone))
+    except BaseException:
+        # No request was taken, and without threads or memory none can be: the mount must not stay, dead.
+        kernel.close(unmount=False)
+        if ours is not None:
+            detach(ours, lazy=True, patience=config.timeout)
+        if report is not None:
+            exit_report.end(report)
+        raise
 
     def ended() -> None:
         """Stop serving: no process waits for the answers in progress."""

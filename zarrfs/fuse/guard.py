@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import pyfuse3
 import trio
 
-from zarrfs.errors import ZarrfsError
+from zarrfs.errors import ZarrfsError, is_want_of_memory
 from zarrfs.fuse.errno import LOGGED, QUIET, errno_of
 from zarrfs.in_flight import InFlight
 from zarrfs.memory.reserve import RESERVE
@@ -77,7 +77,7 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
                 _report(self, name, error, errno.errorcode[number])
             raise pyfuse3.FUSEError(number) from error
         except Exception as error:
-            if _is_want_of_memory(error):
+            if is_want_of_memory(error):
                 RESERVE.release()
                 _report(self, name, error, "out of memory")
                 raise pyfuse3.FUSEError(errno.ENOMEM) from None
@@ -101,13 +101,6 @@ def _report(reporter: Reporting, name: str, error: Exception, what: str | None) 
         reporter.report(name, error)
     except Exception:  # noqa: BLE001 (there is no memory for the report, and the request must be answered)
         RESERVE.release()
-
-
-def _is_want_of_memory(error: BaseException) -> bool:
-    """Return True for lack of memory, including a thread that cannot be started because there is no room for its stack."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_want_of_memory, error.exceptions))
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "start new thread" in str(error))
 
 
 def _about(name: str, error: Exception) -> dict[str, object]:

@@ -52,6 +52,7 @@ def start(config: MountConfig, command: Sequence[str] | None = None) -> tuple[Ou
 def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -> tuple[Outcome, subprocess.Popen[bytes]]:
     config = dataclasses.replace(config, log_file=config.log_file or logs.default_file(config.mountpoint))
     assert config.log_file is not None
+    before = mount_table.mount_at(mount_table.resolved(config.mountpoint))
     reader, writer = os.pipe()
     with open(reader, "rb"):
         try:
@@ -85,6 +86,9 @@ def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -
     if is_ready:
         return Outcome(0), process
     process.wait()
+    if mount_table.mount_at(mount_table.resolved(config.mountpoint)) not in (None, before):
+        # It was killed between its mount and its first answer.
+        _clear(config)
     return _explain(bytes(output), process.returncode, _tail(config.log_file, log_start), config.log_file), process
 
 
@@ -120,6 +124,11 @@ def _call_off(process: subprocess.Popen[bytes], config: MountConfig) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             # Else it ends when the store it opens answers, and does nothing until then.
             process.wait(1)
+    _clear(config)
+
+
+def _clear(config: MountConfig) -> None:
+    """Remove dead mounts from the mountpoint."""
     with contextlib.suppress(ZarrfsError):
         dead_mounts.clear(mount_table.resolved(config.mountpoint))
 
