@@ -34,3 +34,14 @@ def test_no_file_of_the_daemon_takes_their_place(closed: tuple[int, ...], tmp_pa
                 daemon.kill()
     assert found == dict.fromkeys(closed, os.devnull)
     assert (tmp_path / "s.zarr" / "x").read_bytes() == b"value"
+
+
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0>&- 1>&- 2>&-"])
+@pytest.mark.parametrize("command", ["info", "check"])
+def test_a_command_without_them_does_its_work(command: str, closed: str, tmp_path: Path) -> None:
+    (tmp_path / "s.zarr").mkdir()
+    (tmp_path / "s.zarr" / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    words = [sys.executable, "-P", "-m", "zarrfs", command, str(tmp_path / "s.zarr")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", f'exec "$@" {closed}', "bash", *words], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

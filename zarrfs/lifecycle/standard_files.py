@@ -1,12 +1,13 @@
 """Standard input, output and error of a process that was started with one of them closed (``zarrfs mount -f x m 2>&-``).
 
 The kernel gives each opened file the lowest free number. A value of a store, being written, would be standard error: libraries and
-child processes would write their messages into it.
+child processes would write their messages into it. Python then has no `sys.stderr` either, which libraries use without a check.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 
 def open_missing() -> None:
@@ -18,3 +19,6 @@ def open_missing() -> None:
     except OSError:
         # A folder tree without devices: nothing better is available.
         return
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 (open as long as the process)
