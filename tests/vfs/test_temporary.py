@@ -65,6 +65,8 @@ def alone(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
         (f".zarray.{HEX}.partial", True),
         (f"a\n.{HEX}.partial", True),
         ("0.0.__lock", True),
+        (f".zarrfs-{HEX}.partial", True),
+        (f"0.zarrfs-{HEX}.partial", False),
         (f"{HEX}.partial", False),
         (f"0.{HEX[1:]}.partial", False),
         (f"0.{HEX.upper()}.partial", False),

@@ -2,8 +2,9 @@
 
 Programs write a value under another name first, and then rename it: zarr-python as ``<stem>.<32 hex>.partial`` (its ``LocalStore``,
 with rename(2), or link(2) and unlink(2) where nothing may be replaced), tensorstore as ``<key>.__lock``, under a lock (its ``file``
-driver). No such name may reach the store, and none may remain after a crash. They are therefore kept here, beside the staging area,
-and a view looks them up in `Temporaries` before the store.
+driver), zarrfs itself, if its store is in ``raw/`` of another mount, as ``.zarrfs-<32 hex>.partial``. No such name may reach the store,
+and none may remain after a crash. They are therefore kept here, beside the staging area, and a view looks them up in `Temporaries`
+before the store.
 
 `is_temporary` has the names that are temporary everywhere. Views that cannot hold every name treat more of them as temporary
 (`zarrfs.vfs.temporary_names`).
@@ -31,7 +32,7 @@ from zarrfs.vfs.spill_buffer import SpillBuffer
 from zarrfs.vfs.stage import Stage, StagingRoom
 from zarrfs.vfs.staging import Staged, StagingArea
 
-_EVERYWHERE = re.compile(r".*(\.[0-9a-f]{32}\.partial|\.__lock)", re.DOTALL)
+_EVERYWHERE = re.compile(r".*(\.[0-9a-f]{32}\.partial|\.__lock)|\.zarrfs-[0-9a-f]{32}\.partial", re.DOTALL)
 _PIECE_NBYTES = 1 << 20
 _ZEROS = bytes(_PIECE_NBYTES)
 
