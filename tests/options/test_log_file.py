@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.support.users import run_as_users
 from zarrfs.errors import UsageError
 from zarrfs.options import log_file
 from zarrfs.options.log_file import configure, default_file, open_to_append, open_to_read, reopen
@@ -123,7 +124,21 @@ def test_two_mountpoints_never_share_a_log(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert default_file("/mnt/a-b") == r"/state/zarrfs/mnt-a\x2db.log" != default_file("/mnt/a/b") == "/state/zarrfs/mnt-a-b.log"
     monkeypatch.setattr(log_file.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(log_file.os, "access", lambda path, mode: True)
     assert default_file("/mnt/z") == "/var/log/zarrfs/mnt-z.log"
+
+
+@pytest.mark.fuse
+def test_root_of_a_user_namespace_logs_where_its_user_does() -> None:
+    run_as_users(
+        """
+        mkdir "$W/65534/s.zarr" && chown 65534 "$W/65534/s.zarr"
+        as 65534 unshare --user --map-root-user --mount bash -c '
+            "$1/zarrfs" mount "$2/s.zarr" "$2/m" && ls "$2/m" && "$1/zarrfs" umount "$2/m"
+        ' bash "$SCRIPTS" "$W/65534"
+        ls "$W/65534/.local/state/zarrfs"
+        """
+    )
 
 
 def test_a_folder_that_is_missing_is_made_for_this_user_alone(tmp_path: Path) -> None:

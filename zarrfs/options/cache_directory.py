@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 
+from zarrfs.options import user_folders
 from zarrfs.options.config import MountConfig
 from zarrfs.stores import own_files
 
@@ -17,8 +18,7 @@ def cache_directory(config: MountConfig) -> str | None:
     if config.cache_dir is not None:
         own_files.make_folder(config.cache_dir)
         return config.cache_dir
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = os.path.join(home, "zarrfs")
+    folder = os.path.join(user_folders.cache(), "zarrfs")
     try:
         own_files.make_folder(folder)
         with tempfile.TemporaryFile(dir=folder):

@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zarrfs.errors import UsageError
+from zarrfs.options import user_folders
 from zarrfs.options.log_lines import Formatter, Limiter, log_dropped
 from zarrfs.stores import own_files
 
 log = logging.getLogger("zarrfs")
 
 _READERS = "adm"
+_ROOTS = Path("/var/log/zarrfs")
 # For the group of log readers, if it exists.
 _FILE_MODE, _FOLDER_MODE = 0o640, 0o750
 
@@ -109,8 +111,10 @@ def open_to_read(file: str) -> BinaryIO:
 
 
 def _default_folder() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path("/var/log" if os.geteuid() == 0 else state) / "zarrfs"
+    # An ordinary user may be root in a user namespace of their own (`unshare -r`), without access to the machine's log.
+    if os.geteuid() == 0 and any(os.access(folder, os.W_OK) for folder in (_ROOTS, _ROOTS.parent)):
+        return _ROOTS
+    return Path(user_folders.state()) / "zarrfs"
 
 
 def _open_fd(file: str) -> int:
