@@ -58,12 +58,17 @@ def test_a_place_without_that_mount_is_an_error_that_names_it(
 ) -> None:
     monkeypatch.setattr(detaching.os, "geteuid", lambda: 0)
     monkeypatch.setattr(detaching, "is_automounted", lambda _: is_automounted)
-    device = umount2.device_at(str(mountpoint)) if is_automounted else "0:987654"
+    device = umount2.device_at(str(mountpoint) if is_automounted else "/proc")
     assert device is not None
     reason = "invalid argument|operation not permitted" if is_automounted else "the mount is no longer there"
     with pytest.raises(ZarrfsError, match=rf"^{mountpoint}: unmount failed: ({reason})$") as raised:
         detach(Mount(str(mountpoint), FSTYPE, device), lazy=False, patience=60)
     assert not isinstance(raised.value, MountBusy) and raised.value.key == str(mountpoint)
+
+
+def test_a_mount_that_another_process_has_detached_is_detached(mountpoint: Path) -> None:
+    # As after `umount --force --lazy`, which ends the daemon and removes the mount at once.
+    detach(Mount(str(mountpoint), FSTYPE, "0:987654"), lazy=True, patience=60)
 
 
 def test_without_fusermount3_a_user_is_told_what_to_install(mountpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

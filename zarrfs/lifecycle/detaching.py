@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zarrfs.errors import FuseUnavailable, MountBusy, ZarrfsError
 from zarrfs.lifecycle import programs
-from zarrfs.lifecycle.mount_table import Mount, is_automounted
+from zarrfs.lifecycle.mount_table import Mount, is_automounted, mount_of
 from zarrfs.printable import printable
 
 _MNT_DETACH = 2
@@ -96,8 +96,12 @@ class Detaching:
 
 
 def detach(mount: Mount, *, lazy: bool, patience: float) -> None:
-    """Detach ``mount`` within ``patience`` seconds. Raises as `Detaching` and its `end`."""
+    """Detach ``mount`` within ``patience`` seconds, unless another process does it first. Raises as `Detaching` and its `end`."""
     detaching = Detaching(mount, lazy=lazy)
     if not detaching.ended_within(patience):
         raise ZarrfsError(f"{mount.mountpoint}: unmount failed: not done within {patience:g} s", key=mount.mountpoint)
-    detaching.end()
+    try:
+        detaching.end()
+    except ZarrfsError:
+        if mount_of(mount.device) is not None:
+            raise
