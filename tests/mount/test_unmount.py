@@ -481,3 +481,31 @@ def test_what_could_not_be_stored_after_a_lazy_umount_is_in_the_log(full_disk: P
             select.select([pidfd], [], [])
         os.close(pidfd)
         assert "CRITICAL zarrfs: not stored: raw/large: " in mount.log()
+
+
+def test_a_bind_mount_keeps_the_daemon_which_umount_says_without_waiting(store: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with mounted(store, ends_with=None) as mount:
+        if subprocess.run(["mount", "--bind", mount.path / "raw", copy], check=False, capture_output=True).returncode:
+            pytest.skip("a bind mount needs root")
+        done = mount.umount()
+        assert (done.returncode, done.stderr) == (
+            1,
+            f"zarrfs: {mount.path}: unmounted, but its daemon continues: also mounted (bind mount) on {copy}\n",
+        )
+        (copy / "later").write_bytes(NEW)
+        assert zarrfs("umount", str(copy)).returncode == 0
+    assert (store / "later").read_bytes() == NEW
+
+
+def test_a_mount_that_is_detached_by_force_ends_with_a_good_daemon(store: Path) -> None:
+    with foreground(store) as mount:
+        descriptor = os.open(mount.path / "raw" / "new", os.O_WRONLY | os.O_CREAT)
+        os.write(descriptor, NEW)
+        run("umount", "--force", "--lazy", mount.path)
+        code, said = mount.end()
+        assert (code, "unmount failed" in said) == (0, False), said
+        with pytest.raises(OSError, match="not connected"):
+            os.close(descriptor)
+    assert (store / "new").read_bytes() == NEW

@@ -49,7 +49,12 @@ def mount_at(path: str) -> Mount | None:
 
 def mount_of(device: str) -> Mount | None:
     """Return a mount of the file system with this ``device`` number, wherever it is now: folders above a mountpoint can be renamed."""
-    return next((mount for _, mount in _lines() if mount.device == device), None)
+    return next(iter(mounts_of(device)), None)
+
+
+def mounts_of(device: str) -> list[Mount]:
+    """Return all mounts of the file system with this ``device`` number: a bind mount is another one."""
+    return [mount for _, mount in _lines() if mount.device == device]
 
 
 def is_automounted(path: str) -> bool:

@@ -18,7 +18,7 @@ from zarrfs.lifecycle.daemons import Daemon
 from zarrfs.lifecycle.dead_mounts import PATIENCE, Life, life_of
 from zarrfs.lifecycle.detaching import Detaching, may_detach, user_of
 from zarrfs.lifecycle.exit_report import Left, Outcome
-from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at, resolved
+from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at, mounts_of, resolved
 from zarrfs.lifecycle.watcher import how_to_abort
 
 SPARE = 30.0
@@ -75,6 +75,8 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
     with daemon or contextlib.nullcontext():
         users = _holders(mountpoint) if lazy else []
         wait = _Wait(mounted, daemon, print_line, every, PATIENCE if lazy else spare)
+        # By mountpoint too: once unmounted, another mount may have its device number.
+        others = {each for each in mounts_of(mounted.device) if each.mountpoint != mountpoint}
         detaching = Detaching(mounted, lazy=lazy)
         # The kernel writes back the last pages of mappings before it unmounts: that may take as long as what follows.
         if not wait.until(detaching.ended_within):
@@ -89,6 +91,9 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
             raise MountpointUnusable(
                 f"{mountpoint}: no longer mounted: another process has unmounted it", key=mountpoint
             ) from error
+        if remaining := others.intersection(mounts_of(mounted.device)):
+            places = ", ".join(sorted(each.mountpoint for each in remaining))
+            return Outcome(1, f"{mountpoint}: unmounted, but its daemon continues: also mounted (bind mount) on {places}")
         if daemon is None:
             unknown = life is Life.SILENT and not lazy
             return Outcome(1 if unknown else 0, f"{mountpoint}: unmounted, but its daemon {_WHY_UNKNOWN[life]}")
