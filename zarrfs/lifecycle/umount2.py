@@ -34,7 +34,7 @@ def unmount(mountpoint: str, flags: int, device: str | None) -> int:
     try:
         path = f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY)}/{name}"
         if device is not None and device_at(path) != device:
-            print("the mount is no longer there")
+            print("gone, or covered by another mount")
             return errno.ESTALE
     except OSError as error:
         return error.errno or errno.EIO
