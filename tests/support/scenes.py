@@ -17,7 +17,7 @@ from tests.support.trees import names, read, tree_over, walk, write
 from tests.support.zarr_python import everything, store_of_kind, written
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.stores.base import Store
-from zarrfs.vfs.node import Directory
+from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
 
 EVERYWHERE = pytest.mark.parametrize(
     ("dialect", "kind", "consolidated"),
@@ -59,6 +59,12 @@ class Scene:
 
     async def write(self, path: str, data: bytes | dict[str, Any]) -> None:
         await write(self.tree, f"{self.view}/{path}", data if isinstance(data, bytes) else json.dumps(data).encode())
+
+    async def opened(self, path: str) -> Handle:
+        """Open a file to read and write."""
+        file = await walk(self.tree, f"{self.view}/{path}")
+        assert isinstance(file, File)
+        return await file.open(OpenFlags(read=True, write=True))
 
     async def unlink(self, path: str) -> None:
         folder, _, name = path.rpartition("/")

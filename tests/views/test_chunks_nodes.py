@@ -42,6 +42,33 @@ GIVEN_UP = pytest.mark.logs("write failed, data lost")
 
 @EVERYWHERE
 @trio_test
+async def test_a_shorter_document_written_over_the_previous_one_without_truncation(
+    dialect: int, kind: str, consolidated: bool, tmp_path: Path
+) -> None:
+    """netCDF-C 4.9 and 4.10 do this, and ignore the error of close(2)."""
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        for name, text in (("b/.zattrs", b'{"u":{"x":"}"}}'), (".zgroup", b'{"zarr_format":2}')):
+            if name.endswith(".zattrs"):
+                await s.write(name, b'{\n  "u": {},\n  "title": "a long text", "more": [1, 2]\n}\n')
+            handle = await s.opened(name)
+            await handle.write(0, text)
+            await handle.flush()
+            await handle.release()
+            assert await s.read(name) == text
+        assert (await s.stored())["b"][1] == {"u": {"x": "}"}}
+
+        # Other bytes after the document are no remains.
+        handle = await s.opened("b/.zattrs")
+        await handle.write(0, b"{}x")
+        with pytest.raises(ContentInvalid, match="not JSON"):
+            await handle.flush()
+        await handle.write(0, text_of_b := b'{"u":{"x":"}"}}')
+        await handle.release()
+        assert await s.read("b/.zattrs") == text_of_b
+
+
+@EVERYWHERE
+@trio_test
 async def test_attributes_are_written_where_the_dialect_keeps_them(
     dialect: int, kind: str, consolidated: bool, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -73,8 +74,8 @@ class NodeDocument(DocumentContent):
         return shown[0] if shown is not None else None
 
     async def publish(self, data: Buffer) -> None:
-        written = bytes(data)
         async with self._editing() as node:
+            written = await self._without_remains(bytes(data))
             await self.change(node, written)
             self._state.show(self.ident)
             if self.name == self._view_format.group_document:
@@ -88,6 +89,17 @@ class NodeDocument(DocumentContent):
         await self._view_format.copies.came(self.path)
         if self.name == self._view_format.copy_document and b"consolidated" in written and isinstance(node, GroupNode):
             await self._view_format.copies.spelled(await self._node(), written)
+
+    async def _without_remains(self, written: bytes) -> bytes:
+        """Return the document without the end of the previous one, over which a program wrote a shorter one in place.
+
+        netCDF-C does not truncate its documents, and ignores the error of close(2): its attributes would be lost.
+        """
+        end = await threads.cpu(len(written), _end_of_object, written)
+        if not written[end:].strip():
+            return written
+        shown = await self.load()
+        return written[:end] if shown is not None and len(shown) == len(written) and shown[end:] == written[end:] else written
 
     async def erase(self) -> None:
         """Run unlink(2): only the name is removed (`zarrfs.views.nodes.mount_only`)."""
@@ -210,6 +222,15 @@ def parsed(ident: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> 
         return parse_object(ident, data, loose)
     except MetadataError as error:
         raise ContentInvalid(str(error), key=ident) from error
+
+
+def _end_of_object(text: bytes) -> int:
+    """Return the number of bytes up to the end of the JSON object at the start of ``text``; all, if there is none."""
+    try:
+        characters = text.decode()
+        return len(characters[: json.JSONDecoder().raw_decode(characters)[1]].encode())
+    except (ValueError, RecursionError):
+        return len(text)
 
 
 def check_attributes(ident: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
