@@ -2,8 +2,9 @@
 
 The kernel keeps names and attributes for ``timeout`` seconds, during which changes by other programs are not seen. If every change is
 reported (`zarrfs.stores.base.Store.watch`) it may keep them for `WATCHED_SECONDS`: not indefinitely, since writes through a shared
-mapping are not reported. What may have changed during an answer gets the shorter time, because the kernel cannot invalidate what it does
-not have yet. So do attributes of folders, whose times change with their content.
+mapping are not reported. An answer during which anything changed gets the shorter time, and one during which its own entry changed is
+used once, because the kernel cannot invalidate what it does not have yet. Attributes of folders, whose times change with their content,
+get the shorter time too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Directory, File, VfsNode
 
 WATCHED_SECONDS = 300.0
+
+_RECENT = 4096
 
 
 @dataclass(slots=True)
@@ -38,11 +41,19 @@ class KernelCache:
         self._timeout = timeout
         self._is_watched = is_watched
         self._leaving: dict[str, Leaving] = {}
+        # The last changed paths, in order, with the epoch of their last change, and the last epoch of which they may not be all.
+        self._recent: dict[str, int] = {}
+        self._not_recent = 0
         self.epoch = 0
         """Counts changes: equal values mean that nothing changed between."""
 
-    def seconds(self, epoch: int) -> tuple[float, float]:
-        """Return the validity of a folder's attributes requested at ``epoch``, and that of a name and a file's attributes, in seconds."""
+    def seconds(self, epoch: int, path: str | None = None) -> tuple[float, float]:
+        """Return the validity of a folder's attributes requested at ``epoch``, and that of a name and a file's attributes, in seconds.
+
+        ``path``: of the entry, unless it cannot have changed since then.
+        """
+        if path is not None and epoch != self.epoch and (epoch < self._not_recent or epoch < self._recent.get(path, 0)):
+            return 0, 0
         if self._timeout and epoch == self.epoch and self._is_watched():
             return self._timeout, max(self._timeout, WATCHED_SECONDS)
         return self._timeout, self._timeout
@@ -55,6 +66,16 @@ class KernelCache:
         """
         self.epoch += 1
         return self._changing(entries, external)
+
+    def names_changed(self, *folders: Inode) -> int:
+        """Record that a request of the kernel has changed names in these folders, whose attributes it then invalidates by itself.
+
+        Returns the new epoch.
+        """
+        self.epoch += 1
+        for folder in folders:
+            self._record(folder.path)
+        return self.epoch
 
     @contextmanager
     def leaving(self, inode: Inode | None, *, of_move: bool) -> Iterator[Leaving]:
@@ -84,11 +105,13 @@ class KernelCache:
         ``superseded``: paths of files whose open handles keep the old value.
         """
         self.epoch += 1
+        self._not_recent = self.epoch
         return self._forgetting(path, superseded)
 
     def moved(self, entries: Iterable[MovedEntry]) -> None:
         """Record renames through another view: the new names have the same inodes, and open files and folders stay valid."""
         self.epoch += 1
+        self._not_recent = self.epoch
         for entry in entries:
             old, new, is_folder = entry.old, entry.new, entry.is_folder
             inode = self._inodes.find(old)
@@ -110,6 +133,10 @@ class KernelCache:
     def _changing(self, entries: Iterable[ChangedEntry], external: bool) -> Iterator[None]:
         for entry in entries:
             yield
+            self._record(entry.path)
+            if not external:
+                # A store that replaces a value by a rename changes the time of its folder.
+                self._record(entry.path.rpartition("/")[0])
             leaving = self._leaving.get(entry.path)
             if leaving is not None and leaving.of_move == entry.of_move and entry.gone and not (entry.superseded or external):
                 leaving.entries.append(entry)
@@ -131,9 +158,15 @@ class KernelCache:
                 if not (entry.known and inode.expired):
                     self._notifier.inode(inode.ino, attributes_only=entry.known)
                 if not external and inode.parent is not None and not inode.parent.expired:
-                    # A store that replaces a value by a rename changes the time of its folder.
                     self._notifier.inode(inode.parent.ino, attributes_only=True)
                     inode.parent.expired = True
+
+    def _record(self, path: str) -> None:
+        self._recent.pop(path, None)
+        self._recent[path] = self.epoch
+        if len(self._recent) > _RECENT:
+            oldest = next(iter(self._recent))
+            self._not_recent = max(self._not_recent, self._recent.pop(oldest))
 
     def _forgetting(self, path: str, superseded: Container[str]) -> Iterator[None]:
         top = self._inodes.find(path)

@@ -7,7 +7,7 @@ import trio
 
 from zarrfs.fuse.handles import OpenDirectory
 from zarrfs.fuse.inodes import UNKNOWN_FILE, Inode
-from zarrfs.fuse.session import Session
+from zarrfs.fuse.session import Session, below
 from zarrfs.fuse.stamps import stamp_of
 from zarrfs.fuse.translation import Attributor, name_of
 from zarrfs.vfs.node import SIZE_UNKNOWN, Attributes
@@ -57,7 +57,9 @@ class Listings:
             ino = self._session.inodes.listed(listing.inode, name, stamp=stamp, since_ns=listing.since_ns)
             position += 1
             settled = not self._session.files or self._session.inodes.is_settled(ino)
-            shown = self._attributor.entry(ino, attributes, listing.epoch, settled=settled)
+            is_same = listing.epoch == self._session.kernel_cache.epoch
+            path = None if is_same else below(listing.inode, name)
+            shown = self._attributor.entry(ino, attributes, listing.epoch, path, settled=settled)
             if size == SIZE_UNKNOWN:
                 # The file is generated when its size is requested.
                 shown.attr_timeout = 0

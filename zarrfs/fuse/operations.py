@@ -57,7 +57,7 @@ class Operations(pyfuse3.Operations):
         epoch, since_ns = self.session.kernel_cache.epoch, time.monotonic_ns()
         node, attributes = await self.session.lookup(parent, text)
         entry = self.session.refer(parent, text, node, attributes, since_ns)
-        return self._attributor.entry(entry.ino, attributes, epoch, settled=bool(entry.stamp))
+        return self._attributor.entry(entry.ino, attributes, epoch, entry.path, settled=bool(entry.stamp))
 
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
         # Not guarded: FORGET has no answer, so not even a FUSEError may be raised. `InodeTable.forget` raises nothing. One request may
@@ -74,7 +74,7 @@ class Operations(pyfuse3.Operations):
         attributes = await self.session.attributes(entry)
         entry.replied(entry.settled(stamp_of(attributes), since_ns))
         entry.size = attributes.size
-        return self._attributor.entry(entry.ino, attributes, epoch, settled=bool(entry.stamp))
+        return self._attributor.entry(entry.ino, attributes, epoch, entry.path, settled=bool(entry.stamp))
 
     @guarded
     async def setattr(
@@ -103,11 +103,11 @@ class Operations(pyfuse3.Operations):
             open_file = open_file or self.session.open_file(entry)
             await (open_file.handle if open_file is not None else await self.session.node(entry)).set_mtime(attr.st_mtime_ns)
         # Owner and mode belong to the mount, not to a value: cp -a, rsync and tar set them, and must not fail.
-        since_ns = time.monotonic_ns()
+        epoch, since_ns = self.session.kernel_cache.epoch, time.monotonic_ns()
         attributes = await open_file.handle.attributes() if open_file is not None else await self.session.attributes(entry)
         entry.stamp, entry.expired = entry.settled(stamp_of(attributes), since_ns), False
         entry.size = attributes.size
-        return self._attributor.entry(entry.ino, attributes, settled=bool(entry.stamp))
+        return self._attributor.entry(entry.ino, attributes, epoch, entry.path, settled=bool(entry.stamp))
 
     @guarded
     async def mkdir(
@@ -159,7 +159,7 @@ class Operations(pyfuse3.Operations):
             with self.session.kernel_cache.leaving(moved if source.verbatim and target.verbatim else None, of_move=True) as leaving:
                 await source.rename(old, target, new, replace=flags != pyfuse3.RENAME_NOREPLACE)
             before, moved = moved, self.inodes.find(below(old_parent, old))
-            self.session.unlist(old_parent, old)
+            self.session.unlist(old_parent, old, new_parent)
             is_unchanged = bool(leaving.entries) or (moved is not None and not isinstance(moved.node, TemporaryFile | None))
             if moved is not None or before is None or before.nameless:
                 # Else it has its new name already: the rename was announced to other views with it.
@@ -431,8 +431,9 @@ class Operations(pyfuse3.Operations):
         return self.session.writable and (await self.session.attributes(self.inodes[inode])).writable
 
     async def _referred(self, parent: Inode, name: str, node: VfsNode, since_ns: int) -> pyfuse3.EntryAttributes:
-        attributes = await node.attributes()
-        return self._attributor.entry(self.session.refer(parent, name, node, attributes, since_ns).ino, attributes)
+        epoch, attributes = self.session.kernel_cache.names_changed(parent), await node.attributes()
+        entry = self.session.refer(parent, name, node, attributes, since_ns)
+        return self._attributor.entry(entry.ino, attributes, epoch, entry.path)
 
     async def _size(self, inode: Inode) -> int:
         """Return the larger of a file's size and the kernel's idea of it: all before that is data."""

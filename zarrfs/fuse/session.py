@@ -202,6 +202,7 @@ class Session:
 
     def refer_created(self, parent: Inode, name: str, file: File, handle: Handle, since_ns: int = NOW) -> Inode:
         """Return `refer` for a file that was created, or opened instead of created."""
+        self.kernel_cache.names_changed(parent)
         inode = self._parted(self.inodes.refer(parent, name, is_folder=False), parent, name, handle.of)
         self.inodes.attach(inode, file, since_ns)
         return inode
@@ -227,8 +228,12 @@ class Session:
             self.inodes.vanished(inode)
         return inode
 
-    def unlist(self, parent: Inode, name: str) -> None:
-        """Omit a removed name from the rest of listings in progress: the kernel would take it for a new one."""
+    def unlist(self, parent: Inode, name: str, *others: Inode) -> None:
+        """Omit a removed name from the rest of listings in progress: the kernel would take it for a new one.
+
+        ``others``: folders that the same request has changed.
+        """
+        self.kernel_cache.names_changed(parent, *others)
         for listing in self.directories.values():
             if listing.inode is parent:
                 listing.removed.add(name)

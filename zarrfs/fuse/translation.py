@@ -46,8 +46,10 @@ class Attributor:
         self._directory_mode = {can: stat.S_IFDIR | (permissions if can else permissions & 0o555) for can in (False, True)}
         self._file_mode = {can: stat.S_IFREG | (mode & 0o666) for can, mode in self._directory_mode.items()}
 
-    def entry(self, ino: int, attributes: Attributes, epoch: int | None = None, *, settled: bool = True) -> pyfuse3.EntryAttributes:
-        """Return ``attributes`` in the kernel's form, requested at ``epoch`` of the kernel cache, by default now.
+    def entry(
+        self, ino: int, attributes: Attributes, epoch: int | None = None, path: str | None = None, *, settled: bool = True
+    ) -> pyfuse3.EntryAttributes:
+        """Return ``attributes`` of ``path`` in the kernel's form, requested at ``epoch`` of the kernel cache, by default now.
 
         ``settled``: False if a file's may have changed since (`Inode.settled`): the kernel then uses them once.
         """
@@ -66,7 +68,7 @@ class Attributor:
         mtime_ns = attributes.mtime_ns if attributes.mtime_ns is not None else self._mounted_ns
         entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = mtime_ns
         entry.st_blksize = attributes.blksize
-        short, long = self._memory.seconds(self._memory.epoch if epoch is None else epoch)
+        short, long = self._memory.seconds(self._memory.epoch if epoch is None else epoch, path)
         entry.entry_timeout = long
         entry.attr_timeout = short if attributes.is_directory else long if settled else 0
         return entry
