@@ -30,6 +30,14 @@ class Handlers:
     async def write(self, size: int) -> int:
         raise self._error
 
+    @guarded
+    async def getattr(self, ino: int) -> int:
+        raise self._error
+
+    @guarded
+    async def lookup(self, ino: int) -> int:
+        raise self._error
+
 
 @pytest.mark.logs("out of memory")
 @pytest.mark.parametrize(
@@ -82,3 +90,20 @@ def test_what_is_open_and_gone_is_stale_and_not_missing() -> None:
         assert caught.value.errno == errno.ESTALE
 
     main()
+
+
+def test_an_inode_that_is_gone_is_stale_so_that_the_kernel_looks_its_path_up_again() -> None:
+    """Another file may have been renamed to the path, and the notice of that may be late."""
+    handlers = Handlers(NoSuchEntry("/a: no such node", key="a"))
+
+    @trio_test
+    async def main() -> None:
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await handlers.getattr(1)
+        assert caught.value.errno == errno.ESTALE
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await handlers.lookup(1)
+        assert caught.value.errno == errno.ENOENT
+
+    main()
+    assert not handlers.reported

@@ -31,6 +31,10 @@ _TRIED_AGAIN = {("open", errno.ESTALE)}
 # ENOENT is not an error of read(2), write(2), fsync(2) and close(2): it means that the open file has lost its node.
 _OF_OPEN_FILES = frozenset({"flush", "fsync", "read", "write"})
 
+# If an inode is gone, the path that led to it may lead to another one. On ESTALE the kernel looks every name on it up again; ENOENT would
+# be the program's answer, even after a rename to that path, until the kernel has the notice.
+_OF_INODES = frozenset({"access", "getattr", "getxattr", "listxattr", "opendir", "removexattr", "setattr", "setxattr"})
+
 _ONLY_LOOKS = frozenset({"access", "getattr", "getxattr", "listxattr", "lookup", "open", "opendir", "read", "readdir", "statfs"})
 
 P = ParamSpec("P")
@@ -75,6 +79,8 @@ def guarded(handler: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Cal
                 log.debug("%s: %s: the kernel looks it up again", name, error)
             elif number not in QUIET or isinstance(error, LOGGED):
                 _report(self, name, error, errno.errorcode[number])
+            if number == errno.ENOENT and name in _OF_INODES:
+                number = errno.ESTALE
             raise pyfuse3.FUSEError(number) from error
         except Exception as error:
             if is_want_of_memory(error):
