@@ -215,3 +215,29 @@ def test_a_folder_of_chunks_is_renamed_whose_name_is_the_path_of_another_array(t
         found = reader.nodes(folder)
         assert (found["/data/foo/bar"].elements == expected).all()
         assert not mount.errors()
+
+
+@pytest.mark.parametrize("how", ["chunks renamed", "array erased"])
+def test_what_happens_to_a_folder_of_chunks_does_not_happen_to_the_node_of_that_path(how: str, tmp_path: Path) -> None:
+    with scene(tmp_path) as (mount, folder):
+        npy, chunks, raw = mount.path / "npy", mount.path / "chunks", mount.path / "raw"
+        (npy / "data/foo").mkdir(parents=True)
+        np.save(npy / "data/foo/bar.npy", ELEMENTS)
+        (chunks / "data/foo/bar/.notes").write_bytes(b"notes")
+        with (chunks / "data/foo/bar/.zattrs").open("w") as opened:
+            opened.write('{"a": 1}')
+            opened.flush()
+            if how == "array erased":
+                # Its chunks lie in data/foo/bar.
+                shutil.rmtree(chunks / "foo/bar")
+            else:
+                (chunks / "data/foo/new").mkdir()
+                run("mv", raw / "data/foo", raw / "data/fee")
+                assert (chunks / "data/foo/new").is_dir()
+            assert os.fstat(opened.fileno()).st_size == 8
+        assert (chunks / "data/foo/bar/.notes").read_bytes() == b"notes"
+        (chunks / "data/foo/bar/.notes").unlink()
+        if how == "chunks renamed":
+            run("mv", raw / "data/fee", raw / "data/foo")
+        assert reader.nodes(folder)["/data/foo/bar"].attributes == {"a": 1}
+        assert not mount.errors()

@@ -15,7 +15,6 @@ from zarrfs.daemon.losses import Losses
 from zarrfs.daemon.moves import Moved, Moves
 from zarrfs.daemon.slices import Slices, Work
 from zarrfs.errors import ZarrfsError
-from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.live_array import ERASED
 from zarrfs.hierarchy.node_changes import NodeChange, NodeChanges
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -23,7 +22,7 @@ from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.change import Change
 from zarrfs.vfs.changed_entry import ChangedEntry
-from zarrfs.views.base import View, ViewContext, path_of
+from zarrfs.views.base import View, ViewContext
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ class Changes:
             assert change.new_target is not None
             self._hierarchy.live.moved(change.target, change.new_target)
             if isinstance(change.target, Prefix) and isinstance(change.new_target, Prefix):
-                paths = paths_of(change.target, change.new_target)
+                paths = self._hierarchy.roots.paths_of(change.target, change.new_target)
                 if paths is not None and not change.new_target.startswith(APART):
                     self._hierarchy.empty_groups.move(*paths)
                 self.moved(change.target, change.new_target)
@@ -145,7 +144,7 @@ class Changes:
         for ident in self._idents(change, ()) if prefix else ():
             self._context.lose_names(f"{ident}/")
             self.report([ChangedEntry(path=self._path_of(ident), gone=True, superseded=True)])
-        if (path := path_of(prefix)) is not None:
+        for path in self._hierarchy.roots.paths_of(prefix) or ():
             self._hierarchy.live.removed(path)
 
     def _forget_below(self, change: Change, tops: Sequence[NodePath]) -> None:

@@ -15,7 +15,7 @@ import trio
 
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.errors import NameInvalid, NodeInDoubt
-from zarrfs.hierarchy.bound_paths import BoundPaths, moved_path, paths_of
+from zarrfs.hierarchy.bound_paths import BoundPaths, moved_path
 from zarrfs.hierarchy.known_nodes import without_large_attributes
 from zarrfs.hierarchy.live_array import ERASED, GONE, DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.moves import relocated
@@ -92,8 +92,7 @@ class LiveNodes:
         if not isinstance(old, Prefix) or not isinstance(new, Prefix):
             return
         self.changes += 1
-        if (paths := paths_of(old, new)) is not None:
-            self.bound_paths.moved(*paths)
+        self.bound_paths.folder_moved(old, new)
         with_it = []
         for node in self._affected(old):
             is_described = node.is_described_at(old)

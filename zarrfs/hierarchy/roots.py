@@ -26,7 +26,8 @@ from zarrfs import registry, threads
 from zarrfs.arrays.flight import Flight
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.rooted import RootedLayout
-from zarrfs.errors import NameInvalid, StoreAccessDenied, UsageError
+from zarrfs.errors import StoreAccessDenied, UsageError
+from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.probe import Document, GetDocuments
 from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight
 from zarrfs.hierarchy.unforeseen import reason_of
@@ -151,11 +152,14 @@ class Roots:
         layouts = [layout for layout in self.over(prefix) if not layout.per_node and prefix.startswith(layout.prefix)]
         return any(prefix[len(each.prefix) :].partition("/")[0] in each.own_names for each in layouts)
 
+    def paths_of(self, *prefixes: Prefix) -> list[NodePath] | None:
+        """Return the paths of the nodes whose folders these prefixes are; None if one of them is no node's folder."""
+        return None if any(map(self.is_inside, prefixes)) else paths_of(*prefixes)
+
     def groups_at(self, prefix: Prefix) -> set[NodePath]:
         """Return the groups whose members lie at ``prefix``, in any layout."""
         found = {layout.node_of_prefix(prefix) for layout in self.over(prefix) if not layout.per_node}
-        with suppress(NameInvalid):
-            found.add(NodePath("/" + prefix[:-1]))
+        found.update(self.paths_of(prefix) or ())
         return {path for path in found if path is not None}
 
     def tops_at(self, prefix: Prefix) -> list[NodePath]:
