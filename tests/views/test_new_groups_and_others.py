@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 
 import pytest
 import trio
@@ -11,10 +11,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.support.scenes import Scene
 from tests.support.stores import WaitingStore, contents
 from tests.support.trees import tree_over
+from zarrfs.arrays import concurrency
 from zarrfs.errors import DirectoryNotEmpty, EntryExists, HiddenKeys
 from zarrfs.hierarchy.unstored_groups import LATEST_S, QUIET_S
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.views.nodes import folder
 
 GROUPS_A_B = {"zarr.json", "a/zarr.json", "a/b/zarr.json"}
 
@@ -152,4 +154,29 @@ def test_a_node_created_during_rmdir_of_its_group_is_not_erased() -> None:
             s.store.let_go()
         assert "a/x/zarr.json" in await contents(s.store)
 
+    in_mocked_time(body)
+
+
+@pytest.mark.parametrize("above", ["n/", ""], ids=["new folder", "root"])
+def test_a_folder_made_while_the_document_of_its_group_is_written_is_a_group(above: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name may be a part of chunk keys: in an undecided folder it would wait for an array's document, and end with the mount."""
+    written = trio.Event()
+
+    async def has_any(children: AsyncIterable[object]) -> bool:
+        found = await concurrency.has_any(children)
+        await written.wait()
+        return found
+
+    async def body(s: Scene) -> None:
+        if above:
+            await s.mkdir(above[:-1])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(s.mkdir, f"{above}c")
+            await wait_all_tasks_blocked()
+            await s.write(f"{above}zarr.json", {"zarr_format": 3, "node_type": "group", "attributes": {}})
+            written.set()
+        await trio.sleep(LATEST_S)
+        assert f"{above}c/zarr.json" in await contents(s.store)
+
+    monkeypatch.setattr(folder, "has_any", has_any)
     in_mocked_time(body)

@@ -337,8 +337,14 @@ class NodeFolder(OverlayDirectory):
             return True
         if not isinstance(contents, GroupContents):
             return False
-        is_unwritten = self.state.is_unwritten(self.path) or (self.path == ROOT and not contents.node.explicit)
-        return is_unwritten and not await has_any(self._context.hierarchy.children(self.path))
+        is_written = contents.node.explicit if self.path == ROOT else not self.state.is_unwritten(self.path)
+        if is_written or await has_any(self._context.hierarchy.children(self.path)):
+            return False
+        # Another program may have written the group's document meanwhile. After this answer nothing is awaited.
+        if self.path != ROOT:
+            return self.state.is_unwritten(self.path)
+        root = await self._context.hierarchy.node(ROOT)
+        return isinstance(root, GroupNode) and not root.explicit
 
     def _described(self, contents: FolderContents) -> ExtendedAttributes:
         forgets = isinstance(contents, GroupContents) and self.state.is_unwritten(self.path)
