@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trio.testing import trio_test
+import trio
+from trio.testing import trio_test, wait_all_tasks_blocked
 
 from tests.support.arrays import Reading, reading
 from tests.support.comparing import in_memory
@@ -430,6 +431,18 @@ async def test_a_node_is_not_renamed_into_a_hierarchy_of_another_dialect() -> No
     async with editing({".zgroup": GROUP, "a/.zarray": ARRAY, "new/zarr.json": V3_GROUP}) as e:
         with pytest.raises(AcrossViews):
             await e.editor.rename(NodePath("/a"), NodePath("/new/a"))
+
+
+@trio_test
+async def test_an_edit_that_waited_for_others_has_the_layout_of_after_them() -> None:
+    """The first node of a store decides its layout: the edit would give it two, or an entry point that is none."""
+    async with editing(new="v3_2022") as e:
+        async with trio.open_nursery() as nursery:
+            async with e.editor.several():
+                nursery.start_soon(e.group, "/g")
+                await wait_all_tasks_blocked()
+                await e.store.set(Key("zarr.json"), V3_GROUP)
+        assert await e.keys() == {"zarr.json", "g/zarr.json"}
 
 
 # --- consolidated copies --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tests.support.trees import load, read, tree_over, walk, write
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NodeInDoubt, StaleEntry, StoreFull
-from zarrfs.keys import Key
+from zarrfs.keys import Key, NodePath
 from zarrfs.stores.values import Expected, Generation
 from zarrfs.vfs.node import File, Handle, OpenFlags
 
@@ -39,12 +39,15 @@ class FullFrom(Faulty):
 
 @pytest.mark.logs("")
 @pytest.mark.parametrize(
-    ("kind", "dialect"), [("exchange", "v3_2019"), ("exchange", "v3_2022"), ("rename", "v3"), ("exchange", "v3")]
+    ("kind", "dialect"), [("exchange", "v3_2019"), ("exchange", "v3_2022"), ("rename", "v3"), ("exchange", "v3"), ("rename", "v2")]
 )
 def test_a_replacement_that_could_not_be_undone_keeps_the_attributes_when_it_is_repeated(
     kind: str, dialect: str, tmp_path: Path
 ) -> None:
-    """The array was in no place then: the last close created a new one there, without its attributes."""
+    """The array was in no place then: the last close created a new one there, without its attributes.
+
+    The array of v2 is in a group of v3, whose layout a new one would get.
+    """
     url, options = f"file:{tmp_path / 'store'}", _options(dialect)
 
     async def prepare() -> None:
@@ -53,6 +56,10 @@ def test_a_replacement_that_could_not_be_undone_keeps_the_attributes_when_it_is_
         async with tree_over(store, url, **options) as tree:
             await write(tree, "chunks/g/a/.zattrs", b'{"units": "m"}')
         await store.aclose()
+        if dialect == "v2":
+            for folder in (tmp_path / "store", tmp_path / "store/g"):
+                (folder / ".zgroup").rename(folder / "zarr.json")
+                (folder / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
 
     async def attempt(at: int) -> bool:
         store = FullFrom(tmp_path / "store", STORES[kind])
@@ -70,6 +77,8 @@ def test_a_replacement_that_could_not_be_undone_keeps_the_attributes_when_it_is_
             await handle.release()
             np.testing.assert_array_equal(await load(tree, "npy/g/a.npy"), NEW)
             assert json.loads(await read(tree, "chunks/g/a/.zattrs")) == {"units": "m"}, at
+            node = await tree.hierarchy.node(NodePath("/g/a"))
+            assert node is not None and node.dialect == dialect
         await store.aclose()
         return has_failed
 

@@ -76,8 +76,7 @@ class NodeEditor:
         An implicit group becomes a node by this; an array is created only where nothing lies below. Raises `EntryExists`, `NameInvalid`,
         `NotADirectory` (a node above it is not a group), `NotRepresentable`.
         """
-        layout = await self._new.layout_for(node.path)
-        async with self._listing(layout, node.path):
+        async with self._listing(node.path) as layout:
             await self._new.check(layout, node.path)
             await self._new.check_free(node)
             # Its chunks may have been stored before it, hidden.
@@ -111,23 +110,23 @@ class NodeEditor:
                 return placing
         if self._store.capabilities.hierarchical and await holds_only_chunks(self._store, prefix_of(layout, node)):
             # A leftover chunk may be in the way of a folder.
-            async with self.editing(layout, node.path):
+            async with self.editing(node.path):
                 await self._new.check_free(node)
                 await erase_in_steps(self._store, prefix_of(layout, node))
         return None
 
+    async def settle(self, placing: Placing, node: ArrayNode, *, over: LiveArray | None) -> None:
+        """Undo or complete a failed `put`. Until then ``over`` may count as absent: its attributes and layout would not be kept."""
+        documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
+        async with self.editing(node.path), self._hierarchy.live.lock.changing(node.path.prefix, node.chunk_prefix, *documents):
+            if await placing.settle() and over is not None and over.path == node.path:
+                await self._hierarchy.replaced(over, node.path, over.chunk_prefix)
+        self._hierarchy.forget_all()
+
     async def put(self, node: ArrayNode, placing: Placing, *, over: LiveArray | None) -> None:
         """Move an array stored apart to its path, in one step; ``over``: replace this array if it is there. Raises as `create`, and
         `StaleEntry` if another array is there."""
-        layout = await self._new.layout_for(node.path)
-        async with self._listing(layout, node.path):
-            if placing.is_unsettled:
-                # Without its documents, the array to be replaced would count as absent: a new one keeps none of its attributes.
-                places: list[Key | Prefix] = [node.path.prefix, prefix_of(layout, node), *layout.document_keys(node.path)]
-                async with self._hierarchy.live.lock.changing(*places):
-                    if await placing.settle() and over is not None and over.path == node.path:
-                        await self._hierarchy.replaced(over, node.path, over.chunk_prefix)
-                self._hierarchy.forget_all()
+        async with self._listing(node.path) as layout:
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
                 is_over = await self._new.check_place(node, over, again=placing.was_tried)
@@ -163,8 +162,7 @@ class NodeEditor:
 
         Raises `EntryExists` if the path is an array, and as `require_no_nodes`.
         """
-        layout = await self._new.layout_for(node.path)
-        async with self._listing(layout, node.path):
+        async with self._listing(node.path) as layout:
             before = await self._hierarchy.node(node.path)
             if not isinstance(before, GroupNode):
                 raise EntryExists(f"{node.path}: not a group", key=node.path)
@@ -180,8 +178,7 @@ class NodeEditor:
         A group without documents gets some. ``of``: the array in use that is meant, as opposed to another put there by another program.
         Raises `NoSuchEntry`, `MetadataError`, `StaleEntry`; then nothing is changed.
         """
-        layout = await self._new.layout_for(path)
-        async with self.editing(layout, path), _bound_to(of):
+        async with self.editing(path) as layout, _bound_to(of):
             node = await self._hierarchy.node(path)
             if node is None:
                 raise NoSuchEntry(f"{path}: no such node", key=path)
@@ -200,8 +197,7 @@ class NodeEditor:
 
     async def consolidate(self, path: NodePath) -> bool:
         """Run `ConsolidatedCopies.make`."""
-        layout = await self._new.layout_for(path)
-        async with self.editing(layout, path):
+        async with self.editing(path) as layout:
             return await self._copies.make(layout, path)
 
     async def resize(self, path: NodePath, shape: Shape, *, erase_outside: EraseOutside, of: LiveNode | None = None) -> None:
@@ -211,8 +207,7 @@ class NodeEditor:
         raised, and nothing is changed. Elements outside of the new shape in partly inside chunks stay stored, as with every Zarr library:
         they reappear if the array grows before the chunk is written. ``of``: as for `amend`.
         """
-        layout = await self._new.layout_for(path)
-        async with self.editing(layout, path):
+        async with self.editing(path) as layout:
             node = await self._hierarchy.node(path)
             if not isinstance(node, ArrayNode):
                 raise NoSuchEntry(f"{path}: no such array", key=path)
@@ -251,10 +246,9 @@ class NodeEditor:
         stays; a group whose documents share the path of an array stays without the array. An implicit parent group gets a document
         first, since it would vanish with its last member. Raises `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
         """
-        layout = await self._new.layout_for(path)
         intent = self._intents.new()
         try:
-            async with self._listing(layout, path):
+            async with self._listing(path) as layout:
                 await self._erasing.erase(layout, path, intent)
         finally:
             if intent.is_held:
@@ -269,11 +263,11 @@ class NodeEditor:
         """
         if path == new_path:
             return
-        layout = await self.check_rename(path, new_path)
+        await self.check_rename(path, new_path)
         intent = self._intents.new()
         try:
-            async with self._listing(layout, path, new_path):
-                await self._renaming.rename(layout, path, new_path, intent, over=over)
+            async with self._listing(path, new_path):
+                await self._renaming.rename(await self.check_rename(path, new_path), path, new_path, intent, over=over)
         finally:
             if intent.is_held:
                 await intent.end()
@@ -296,18 +290,25 @@ class NodeEditor:
             yield
 
     @asynccontextmanager
-    async def editing(self, layout: Layout, *paths: NodePath) -> AsyncIterator[None]:
-        """Keep other edits out, of other mounts too, after earlier operations have ended, at least those at ``paths``."""
+    async def editing(self, path: NodePath, *new_path: NodePath) -> AsyncIterator[Layout]:
+        """Keep other edits out, of other mounts too; yield the layout of ``path``, which may be another than before these edits."""
+        async with self.excluding(await self._new.layout_for(path), path, *new_path):
+            yield await self._new.layout_for(path)
+
+    @asynccontextmanager
+    async def excluding(self, layout: Layout, *paths: NodePath) -> AsyncIterator[None]:
+        """Keep other edits of a layout out, after earlier operations have ended, at least those at ``paths``."""
         layout.require_writable()
         async with self.several(), self._store.exclusive(layout.edit_lock):
             await self._intents.finish(paths)
             yield
 
     @asynccontextmanager
-    async def _listing(self, layout: Layout, path: NodePath, *new_path: NodePath) -> AsyncIterator[None]:
+    async def _listing(self, path: NodePath, *new_path: NodePath) -> AsyncIterator[Layout]:
         """Run `editing` for an edit that adds, removes or renames a node, so that consolidated copies follow after a kill, too."""
-        async with self.editing(layout, path, *new_path), copies_recorded(self._intents, self._copies, layout, path, *new_path):
-            yield
+        async with self.editing(path, *new_path) as layout:
+            async with copies_recorded(self._intents, self._copies, layout, path, *new_path):
+                yield layout
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))

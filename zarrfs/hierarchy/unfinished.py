@@ -130,7 +130,7 @@ class UnfinishedOperations:
                 if record is None:
                     await self._end(intent)
                 else:
-                    async with self._editor.editing(await self._layout(record.path)):
+                    async with self._editor.excluding(await self._layout(record.path)):
                         pass
         except ZarrfsError as error:
             self._failed[intent] = error
@@ -183,8 +183,7 @@ class UnfinishedOperations:
 
     async def _resolved(self, intent: Intent, record: Record) -> bool:
         """Renew the consolidated copies after an operation that failed in between; return False if they are left for the next mount."""
-        layout = await self._editor.layout_for(record.path)
-        async with self._editor.editing(layout, record.path):
+        async with self._editor.editing(record.path):
             return await self._is_renewed(intent, record)
 
     async def _is_renewed(self, intent: Intent, record: Record) -> bool:
