@@ -21,14 +21,16 @@ _IN_FILE = {"|b1": "|i1", "<f2": "<f4", "<i2": ">i2"}
 
 
 class Bundle(GroupContainer):
-    """The format (see the module)."""
+    """The format (see the module). ``layouts``: number of calls of `layout` so far."""
 
+    layouts: ClassVar[int] = 0
     name: ClassVar[str] = "bundle"
     suffix: ClassVar[str] = ".bundle"
     most_nodes: ClassVar[int] = 60
     example: ClassVar[tuple[str, str] | None] = ("head -1 bundle/*.bundle", "the nodes of the store")
 
     def layout(self, nodes: Sequence[Node]) -> FileLayout:
+        Bundle.layouts += 1
         if any(node.path.name == "refused" for node in nodes):
             raise NotRepresentable("a node is called refused")
         listed: dict[str, Any] = {}

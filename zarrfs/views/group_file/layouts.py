@@ -77,8 +77,6 @@ class GroupLayouts:
         self._known: OrderedDict[NodePath, _Known] = OrderedDict()
         self._nbytes = 0
         self._flights: Flights[NodePath] = Flights()
-        self.renderings = 0
-        """Number of calls of `GroupContainer.layout` so far."""
 
     async def at(self, path: NodePath) -> GroupLayout:
         """Return the present layout of the file of the node at ``path``. Raises `NotRepresentable`, `NoSuchEntry`."""
@@ -170,7 +168,6 @@ class GroupLayouts:
 
     async def _rendered(self, nodes: Sequence[Node]) -> GroupLayout:
         path = nodes[0].path
-        self.renderings += 1
         try:
             layout = await threads.cpu(_RENDERED_NBYTES, lambda: self._container.layout([_parsed(node) for node in nodes]))
         except NotRepresentable:
