@@ -187,8 +187,7 @@ def test_a_file_is_removed_while_it_is_stored_and_its_folder_changes(change: str
         changes = subprocess.Popen([sys.executable, "-c", f"import os, sys; {change}", path])
         while not mount.operations().get("set"):
             pass
-        removes = subprocess.Popen(["rm", path])
-        wait_until_locked(f"/proc/{removes.pid}/stat")
+        removes = removing(path)
         (store / "other").unlink()
         wait_until_locked(f"/proc/{mount.pid}/task/*/stat")
         mount.answer()
@@ -208,8 +207,7 @@ def test_who_changes_other_folders_meanwhile_is_seen(tmp_path: Path) -> None:
         changes = subprocess.Popen([sys.executable, "-c", f"import os, sys; {CHANGED['fsync']}", path])
         while not mount.operations().get("set"):
             pass
-        removes = subprocess.Popen(["rm", path])
-        wait_until_locked(f"/proc/{removes.pid}/stat")
+        removes = removing(path)
         (store / "d/other").unlink()
         wait_until_locked(f"/proc/{mount.pid}/task/*/stat")
         for each in others:
@@ -221,6 +219,15 @@ def test_who_changes_other_folders_meanwhile_is_seen(tmp_path: Path) -> None:
         mount.answer()
         assert changes.wait() == removes.wait() == 0
         assert os.listdir(mount.path / "raw/d") == os.listdir(store / "d") == []
+
+
+def removing(path: Path) -> subprocess.Popen[bytes]:
+    """Start a program that removes a file, and wait until the kernel blocks it there, not while it loads the program from a slow disk."""
+    program = "import os, sys; os.write(1, b'.'); os.unlink(sys.argv[1])"
+    removes = subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE)
+    assert removes.stdout is not None and removes.stdout.read(1)
+    wait_until_locked(f"/proc/{removes.pid}/stat")
+    return removes
 
 
 def wait_until_locked(pattern: str) -> None:
