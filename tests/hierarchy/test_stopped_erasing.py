@@ -61,6 +61,49 @@ def test_chunks_are_erased_with_the_document(dialect: str, kills: bool, tmp_path
 
 
 @pytest.mark.logs("")
+@pytest.mark.parametrize("with_document", [False, True])
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
+def test_what_another_program_stores_after_the_kill_stays(dialect: str, with_document: bool, tmp_path: Path) -> None:
+    """Its array's document may come after the chunks, and after the next mount has erased what the kill left."""
+    before = tmp_path / "before"
+    trio.run(_prepare, ERASE, dialect, before)
+    (document,) = (each.relative_to(before) for each in before.glob("meta/**/a.array*"))
+    some_chunk = next(each.relative_to(before) for each in before.glob("data/**/g/a/**/*") if each.is_file())
+    kept = {some_chunk, document} if with_document else {some_chunk}
+    was_erased = []
+
+    async def attempt(at: int) -> None:
+        path, url, options = tmp_path / "store", f"file:{tmp_path / 'store'}", _options(dialect)
+        store = Faulty(path, STORES["exchange"])
+        store.at, store.kills = at, True
+        with suppress(Killed, BaseExceptionGroup):
+            async with tree_over(store, url, **options) as tree:
+                await ERASE.does(tree)
+        store.end_process()
+        await store.inner.aclose()
+        if (path / document).exists() or not list(path.glob(".zarrfs/*/intent.json")):
+            return
+        was_erased.append(at)
+        for each in kept:
+            (path / each).parent.mkdir(parents=True, exist_ok=True)
+            (path / each).write_bytes((before / each).read_bytes())
+        store = Faulty(path, STORES["exchange"])
+        async with tree_over(store, url, **options) as tree:
+            await tree.recover()
+        await store.aclose()
+        found = {each.relative_to(path) for each in path.rglob("*") if each.is_file() and "/g/a" in str(each)}
+        assert found >= kept, at
+        assert with_document or found == kept, at
+        assert not (path / ".zarrfs").exists()
+
+    for at in range(12):
+        shutil.copytree(before, tmp_path / "store")
+        trio.run(attempt, at)
+        shutil.rmtree(tmp_path / "store")
+    assert was_erased
+
+
+@pytest.mark.logs("")
 def test_a_rename_over_an_array_that_took_effect_is_no_failure(tmp_path: Path) -> None:
     """The last step only puts aside what was replaced: its error was returned for a rename that could not be repeated."""
 

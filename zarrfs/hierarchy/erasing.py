@@ -21,8 +21,11 @@ EraseOutside = bool | Callable[[Coords], bool]
 """Whether chunks outside a smaller shape may be erased: all, or those that the function names."""
 
 
-async def erase_in_steps(store: Store, prefix: Prefix) -> None:
-    """Run `Store.erase_prefix` in short steps: what is erased stays erased if a later step fails."""
+async def erase_in_steps(store: Store, prefix: Prefix, *, until_ns: int | None = None) -> None:
+    """Run `Store.erase_prefix` in short steps: what is erased stays erased if a later step fails.
+
+    ``until_ns``: values of a later time stay.
+    """
     pending: list[tuple[Prefix, bool]] = [(prefix, False)]
     while pending:
         here, is_empty = pending.pop()
@@ -32,14 +35,15 @@ async def erase_in_steps(store: Store, prefix: Prefix) -> None:
                     await store.remove_prefix(here)
             except PrefixNotEmpty:
                 # Entries that are not listed: links and special files.
-                await store.erase_prefix(here)
+                if until_ns is None:
+                    await store.erase_prefix(here)
             continue
         keys: list[Key] = []
         pending.append((here, True))
-        async for name, is_prefix, _, _ in store.list_dir(here):
+        async for name, is_prefix, _, mtime_ns in store.list_dir(here):
             if is_prefix:
                 pending.append((here.child(name), False))
-            else:
+            elif until_ns is None or (mtime_ns is not None and mtime_ns <= until_ns):
                 keys.append(here.key(name))
         for start in range(0, len(keys), _ERASED_AT_ONCE):
             await store.erase_values(keys[start : start + _ERASED_AT_ONCE])

@@ -43,7 +43,7 @@ from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
 
-_RECORD = "intent.json"
+RECORD = "intent.json"
 # Other names in the folder belong to other programs, or have no mount to end them.
 _NAME = re.compile("[0-9a-f]{32}")
 _ASIDE = ".kept/"
@@ -117,7 +117,7 @@ class Intent:
     async def hold(self) -> None:
         """Take the lock that marks the operation as in progress."""
         if self._lock is None:
-            lock = self.store.exclusive(self.prefix.key(_RECORD))
+            lock = self.store.exclusive(self.prefix.key(RECORD))
             try:
                 await lock.__aenter__()
             except ZarrfsError:
@@ -143,15 +143,15 @@ class Intent:
         text = record.format()
         self._may_be_stored = True
         with self.collecting():
-            await self.store.set(self.prefix.key(_RECORD), text)
+            await self.store.set(self.prefix.key(RECORD), text)
         self._noted = record
         if record.operation != "erase" and not record.is_of_copies:
             with suppress(StoreTimeout):
-                await self.store.sync([self.prefix.key(_RECORD)])
+                await self.store.sync([self.prefix.key(RECORD)])
 
     async def record(self) -> Record | None:
         """Return the stored record; None if there is none, as nothing was begun. Raises `IntentTooNew`, `MetadataError`."""
-        text = (await self.store.get_partial_values([(self.prefix.key(_RECORD), ByteRange(0, MAX_NBYTES + 1))]))[0]
+        text = (await self.store.get_partial_values([(self.prefix.key(RECORD), ByteRange(0, MAX_NBYTES + 1))]))[0]
         self._noted = None if text is None else Record.parse(text)
         return self._noted
 
@@ -234,7 +234,7 @@ class Intent:
         if self._noted is not None or self._may_be_stored:
             # Waits for a failed attempt to store it: after that, the next mount would carry out a record that no one holds.
             with self.collecting():
-                await self.store.erase(self.prefix.key(_RECORD))
+                await self.store.erase(self.prefix.key(RECORD))
             self._noted, self._may_be_stored = None, False
 
     async def resolve(self) -> bool:

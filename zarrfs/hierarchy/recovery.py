@@ -12,7 +12,7 @@ from zarrfs.errors import IntentTooNew, PartsMissing, StoreFull, StoreTimeout, Z
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import erase_in_steps
-from zarrfs.hierarchy.intents import Intent, Intents, resolve
+from zarrfs.hierarchy.intents import RECORD, Intent, Intents, resolve
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
@@ -73,7 +73,7 @@ async def recover(
                             # Content in its place was not taken away.
                             is_done = await hierarchy.node(record.path) is None
                             if is_done:
-                                await _erase_chunks_left(hierarchy, store, record.path)
+                                await _erase_chunks_left(hierarchy, store, record.path, await _noted_ns(intent))
                         log.warning(
                             "%s: interrupted operation (%s) %s", record.path, record.name, "completed" if is_done else "undone"
                         )
@@ -113,12 +113,22 @@ async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath
         yield
 
 
-async def _erase_chunks_left(hierarchy: Hierarchy, store: Store, path: NodePath) -> None:
-    """Delete the chunks of an erased array whose documents lay elsewhere and were erased before them."""
+async def _erase_chunks_left(hierarchy: Hierarchy, store: Store, path: NodePath, since_ns: int | None) -> None:
+    """Delete the chunks of an erased array whose documents lay elsewhere and were erased before them.
+
+    Later ones than ``since_ns``, when it was recorded, are of another program, whose document may be still to come.
+    """
+    if since_ns is None:
+        return
     for layout in await hierarchy.layouts(path):
         prefix = layout.chunk_prefix(path)
         if not prefix.startswith(path.prefix) and await holds_only_chunks(store, prefix, most=math.inf):
-            await erase_in_steps(store, prefix)
+            await erase_in_steps(store, prefix, until_ns=since_ns)
+
+
+async def _noted_ns(intent: Intent) -> int | None:
+    stat = await intent.store.stat(intent.prefix.key(RECORD))
+    return stat.mtime_ns if stat is not None else None
 
 
 async def _keep_aside(intent: Intent, record: Record, error: PartsMissing, failed: Callable[[ZarrfsError], None]) -> None:
