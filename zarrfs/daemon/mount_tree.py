@@ -247,7 +247,8 @@ class MountTree:
         for path, failure in await self.unstored.store_all():
             self.losses.add_once(path, f"the group could not be stored: {failure}")
         await self.queue.end()
-        await self._context.unfinished.end()
+        for path, failure in await self._context.unfinished.end():
+            self.losses.add_once(path, f"the consolidated copy of its group could not be updated: {failure}")
         if self.observed.counters.changes:
             try:
                 await self.store.sync_all()

@@ -21,7 +21,7 @@ from zarrfs.errors import KeyConflict, StoreAccessDenied, StoreTimeout, ZarrfsEr
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.edits import NodeEditor
-from zarrfs.hierarchy.intents import Intent, Intents
+from zarrfs.hierarchy.intents import RECORD, Intent, Intents
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.recovery import is_renewed, renew_copies
@@ -53,10 +53,21 @@ class UnfinishedOperations:
         intents.on_resolved = self._resolved
         intents.finish = self._finish
 
-    async def end(self) -> None:
-        """Make a last attempt, at the end of the mount."""
+    async def end(self) -> list[tuple[NodePath, Exception]]:
+        """Make a last attempt, at the end of the mount.
+
+        Returns the nodes, with errors, that consolidated copies lack and that the next mount does not learn of, as no record is stored.
+        """
+        left: list[tuple[NodePath, Exception]] = []
         for intent in list(self._intents):
-            await self._attempt(intent)
+            if not await self._attempt(intent) and (record := intent.noted) is not None and record.is_of_copies:
+                error: Exception = self._failed.get(intent) or StoreTimeout("store timed out", key=record.path)
+                is_stored = False
+                with suppress(ZarrfsError):
+                    is_stored = await intent.store.stat(intent.prefix.key(RECORD)) is not None
+                if not is_stored:
+                    left.append((record.path, error))
+        return left
 
     async def attempt(self, at: NodePath | Prefix) -> list[Exception]:
         """Try to end the operations on nodes at or below this path, or with documents and copies below this prefix of the store.
