@@ -211,6 +211,10 @@ class HangingStore(InterruptedStore):
         await self.interrupt("rename_prefix", old)
         return await super().rename_prefix(old, new)
 
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        await self.interrupt("exchange_prefixes", one)
+        await super().exchange_prefixes(one, other)
+
     async def make_prefix(self, prefix: Prefix) -> None:
         await self.interrupt("make_prefix", prefix)
         await super().make_prefix(prefix)

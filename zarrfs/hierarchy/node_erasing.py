@@ -7,6 +7,7 @@ away in one step, since the deletion of its chunks may take long.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 import trio
 
@@ -18,7 +19,7 @@ from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.new_nodes import NewNodes, begins_at
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.records import Record
-from zarrfs.keys import ROOT, Key, NodePath
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Store
 
@@ -105,23 +106,32 @@ class NodeErasing:
         async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.
             queued = [each for prefix in prefixes for each in self._hierarchy.queued.below(prefix)]
-            if not (is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)):
-                for each in layouts:
-                    await self._erase_documents(each, path)
-                if isinstance(node, ArrayNode) and not node.metadata.shape:
-                    # The key of its only chunk may lie beside its prefix.
-                    await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
-                for number, prefix in enumerate(prefixes):
-                    if not (
-                        is_apart and await take_away(self._intents.store, prefix, intent.gone.child(str(number)), is_decided=True)
-                    ):
-                        if isinstance(node, ArrayNode) and self._store.capabilities.list:
-                            await erase_most(self._store, prefix)
-                        await self._store.erase_prefix(prefix)
-            for key in documents:
-                self._hierarchy.live.erased(key)
-            self._hierarchy.live.removed(path)
-            await self._hierarchy.queued.drop(queued)
+            is_erased = is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)
+            try:
+                if not is_erased:
+                    for each in layouts:
+                        await self._erase_documents(each, path)
+                    # Even if the rest fails, or takes effect later than it may.
+                    is_erased = True
+                    await self._erase_values(node, prefixes, intent if is_apart else None)
+            finally:
+                if is_erased:
+                    for key in documents:
+                        self._hierarchy.live.erased(key)
+                    self._hierarchy.live.removed(path)
+                    await self._hierarchy.queued.drop(queued)
+
+    async def _erase_values(self, node: Node, prefixes: Collection[Prefix], intent: Intent | None) -> None:
+        """Erase all chunks and members of a node without documents. ``intent``: to move them away first."""
+        if isinstance(node, ArrayNode) and not node.metadata.shape:
+            # The key of its only chunk may lie beside its prefix.
+            await self._store.erase_values(self._hierarchy.array_of(node).chunks.keys(()))
+        for number, prefix in enumerate(prefixes):
+            if intent is not None and await take_away(self._intents.store, prefix, intent.gone.child(str(number)), is_decided=True):
+                continue
+            if isinstance(node, ArrayNode) and self._store.capabilities.list:
+                await erase_most(self._store, prefix)
+            await self._store.erase_prefix(prefix)
 
     async def _begin_erasing(self, path: NodePath, intent: Intent) -> bool:
         """Return True if the content can be moved away before its deletion, which may take long."""

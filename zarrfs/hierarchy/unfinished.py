@@ -53,15 +53,15 @@ class UnfinishedOperations:
         intents.on_resolved = self._resolved
         intents.finish = self._finish
 
-    async def end(self) -> list[tuple[NodePath, Exception]]:
+    async def end(self) -> list[tuple[NodePath, ZarrfsError]]:
         """Make a last attempt, at the end of the mount.
 
         Returns the nodes, with errors, that consolidated copies lack and that the next mount does not learn of, as no record is stored.
         """
-        left: list[tuple[NodePath, Exception]] = []
+        left: list[tuple[NodePath, ZarrfsError]] = []
         for intent in list(self._intents):
             if not await self._attempt(intent) and (record := intent.noted) is not None and record.is_of_copies:
-                error: Exception = self._failed.get(intent) or StoreTimeout("store timed out", key=record.path)
+                error = self._failed.get(intent) or StoreTimeout("store timed out", key=record.path)
                 is_stored = False
                 with suppress(ZarrfsError):
                     is_stored = await intent.store.stat(intent.prefix.key(RECORD)) is not None
@@ -208,6 +208,8 @@ class UnfinishedOperations:
             intent.is_unknown = False
             return
         async with self._hierarchy.live.lock.changing(*_targets(record)):
+            # Nothing was read there since: it is the array from before the operation.
+            before = self._hierarchy.live.at(record.path) if record.operation == "replace" else None
             intent.is_unknown = False
             try:
                 is_done = await intent.resolve()
@@ -222,6 +224,8 @@ class UnfinishedOperations:
             except BaseException:
                 intent.is_unknown = True
                 raise
+            if is_done and before is not None:
+                await self._hierarchy.replaced(before, record.path, before.chunk_prefix)
         intent.is_done = True
         self._intents[intent].set()
         log.warning("%s: operation (%s) that timed out was %s", record.path, record.operation, "completed" if is_done else "undone")

@@ -1,0 +1,99 @@
+"""A save over an array that takes effect after its deadline: what waits for shards of the replaced array goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+from trio.testing import MockClock, trio_test
+
+from tests.hierarchy.test_several_steps import npy
+from tests.support.stores import HangingStore
+from tests.support.trees import load, names, tree_over, walk, write
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.errors import StoreTimeout
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.node import Directory, File, OpenFlags
+
+OLD = np.full(32, 7, "<i4")
+CHANGED = np.r_[OLD[:8], np.full(8, 99, "<i4"), OLD[16:]]
+NEW = np.arange(5, dtype="<f8")
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+async def queue_a_chunk(tree: MountTree) -> None:
+    file = await walk(tree, "chunks/a/1")
+    assert isinstance(file, File)
+    handle = await file.open(OpenFlags(write=True))
+    await handle.write(0, np.full(8, 99, "<i4").tobytes())
+    await handle.flush()
+    await handle.release()
+    assert tree.stats()["pending_shards"] == 1
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize(
+    ("dialect", "step", "is_done"),
+    [
+        pytest.param("v3", ("*", "exchange_prefixes"), True, id="v3"),
+        pytest.param("v3_2022", ("meta/root/a.array.json", "set"), True, id="v3_2022"),
+        pytest.param("v3_2022", ("data/root/a/", "rename_prefix"), False, id="undone"),
+    ],
+)
+@trio_test
+async def test_what_waits_goes_with_an_array_that_is_replaced_late(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str, step: tuple[str, ...], is_done: bool
+) -> None:
+    """It was saved in `rescued/`. Of an array that stays, it is stored."""
+    inner = MemoryStore()
+    store = HangingStore(inner)
+    options = {"new_dialect": dialect, "new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
+    async with tree_over(store, cache_dir=str(tmp_path), **options) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        await queue_a_chunk(tree)
+        store.hang(*step)
+        with pytest.raises(StoreTimeout):
+            await write(tree, "npy/a.npy", npy(NEW))
+        assert store.hanging
+        store.answer()
+        await trio.sleep(100)
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), NEW if is_done else CHANGED)
+        left = await tree.publish_all()
+        assert [path for path, _ in left] == ["npy/a.npy"], "its close has failed"
+        assert not (tmp_path / "rescued").exists()
+        assert tree.stats()["pending_shards"] == 0
+    async with tree_over(inner, **options) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), NEW if is_done else CHANGED)
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize(
+    ("dialect", "step"), [("v3", ("a/", "rename_prefix")), ("v3_2022", ("data/root/a/", "rename_prefix"))], ids=["v3", "v3_2022"]
+)
+@trio_test
+async def test_what_waits_goes_with_an_array_that_is_erased_late(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str, step: tuple[str, ...]
+) -> None:
+    store = HangingStore(MemoryStore())
+    options = {"new_dialect": dialect, "new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
+    async with tree_over(store, cache_dir=str(tmp_path), **options) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        await queue_a_chunk(tree)
+        store.hang(*step)
+        folder = await walk(tree, "npy")
+        assert isinstance(folder, Directory)
+        with pytest.raises(StoreTimeout):
+            await folder.unlink("a.npy")
+        assert store.hanging
+        store.answer()
+        await trio.sleep(100)
+        assert "a.npy" not in await names(tree, "npy")
+        assert await tree.publish_all() == []
+        assert not (tmp_path / "rescued").exists()
+        assert tree.stats()["pending_shards"] == 0
