@@ -6,8 +6,6 @@ a group has no other that distinguishes it from a later one at the same path.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from zarrfs.errors import NameInvalid, StaleEntry
 from zarrfs.hierarchy.weak_paths import WeakPaths
 from zarrfs.keys import ROOT, NodePath, Prefix
@@ -29,11 +27,10 @@ class BoundPath:
 
 
 class BoundPaths:
-    """The bound paths of a mount. The root never moves. ``paths_of``: see `Roots.paths_of`."""
+    """The bound paths of a mount. The root never moves."""
 
     def __init__(self) -> None:
         self._at = WeakPaths[BoundPath]()
-        self.paths_of: Callable[[Prefix, Prefix], list[NodePath] | None] = paths_of
 
     def at(self, path: NodePath) -> BoundPath:
         """Return the bound path of the node now at ``path``."""
@@ -42,11 +39,6 @@ class BoundPaths:
             bound = BoundPath(path)
             self._at.put(path, bound)
         return bound
-
-    def folder_moved(self, old: Prefix, new: Prefix) -> None:
-        """Record a rename of a prefix of the store."""
-        if (paths := self.paths_of(old, new)) is not None:
-            self.moved(*paths)
 
     def moved(self, old: NodePath, new: NodePath) -> None:
         """Move the bound paths at ``old`` and below it to ``new``, and end those there."""

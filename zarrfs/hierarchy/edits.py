@@ -31,7 +31,7 @@ from zarrfs.errors import (
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import EraseOutside, erase_chunks, erase_in_steps
 from zarrfs.hierarchy.intents import Intents, store_together
-from zarrfs.hierarchy.live_array import LiveArray, bound_to
+from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_nodes import NewNodes, require_no_nodes
 from zarrfs.hierarchy.node_erasing import NodeErasing, chunk_keys
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -178,7 +178,7 @@ class NodeEditor:
         A group without documents gets some. ``of``: the array in use that is meant, as opposed to another put there by another program.
         Raises `NoSuchEntry`, `MetadataError`, `StaleEntry`; then nothing is changed.
         """
-        async with self.editing(path) as layout, bound_to(of):
+        async with self.editing(path) as layout, _bound_to(of):
             node = await self._hierarchy.node(path)
             if node is None:
                 raise NoSuchEntry(f"{path}: no such node", key=path)
@@ -216,7 +216,7 @@ class NodeEditor:
             if (live := self._hierarchy.live.at(path)) is not None:
                 # Only of this array: failures of shards queued for an earlier array there do not concern the caller.
                 await self._hierarchy.queued.publish(live)
-            async with self._hierarchy.live.lock.changing(*layout.document_keys(path)), bound_to(of):
+            async with self._hierarchy.live.lock.changing(*layout.document_keys(path)), _bound_to(of):
                 await self._resize(layout, node, shape, erase_outside=erase_outside)
 
     async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: EraseOutside) -> None:
@@ -314,3 +314,12 @@ class NodeEditor:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
         put = partial(store_together, self._intents, path)
         await revise(self._hierarchy.stored, keys, lambda documents: layout.amend(path, documents, edit), put)
+
+
+@asynccontextmanager
+async def _bound_to(node: LiveNode | None) -> AsyncIterator[None]:
+    """Direct the edit in the body to this array in use, which may have been moved or changed while the edit waited for others."""
+    if node is not None:
+        await node.confirmed()
+    with node.presupposed() if node is not None else nullcontext():
+        yield

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from zarrfs.arrays.array import Array
@@ -150,12 +148,3 @@ class OpenArray:
         """Run `ArrayReader.discard` if there may be something to discard."""
         if self._reader is not None:
             self._reader.discard(coords)
-
-
-@asynccontextmanager
-async def bound_to(node: LiveNode | None) -> AsyncIterator[None]:
-    """Direct the edit in the body to this array in use, which may have been moved or changed while the edit waited for others."""
-    if node is not None:
-        await node.confirmed()
-    with node.presupposed() if node is not None else nullcontext():
-        yield

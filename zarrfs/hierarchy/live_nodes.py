@@ -30,11 +30,17 @@ _DOUBT_SECONDS = 1.0
 
 
 class LiveNodes:
-    """The arrays in use, by position."""
+    """The arrays in use, by position. ``look_again``: reads the node at a path anew; ``paths_of``: see `Roots.paths_of`."""
 
-    def __init__(self, store: Store, look_again: Callable[[NodePath], Awaitable[Node | None]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        look_again: Callable[[NodePath], Awaitable[Node | None]],
+        paths_of: Callable[[Prefix, Prefix], Sequence[NodePath] | None],
+    ) -> None:
         self._store = store
         self._look_again = look_again
+        self._paths_of = paths_of
         self._by_path = WeakPaths[LiveArray]()
         self._by_chunk_prefix: weakref.WeakValueDictionary[Prefix, LiveArray] = weakref.WeakValueDictionary()
         self._by_document: weakref.WeakValueDictionary[Key, LiveArray] = weakref.WeakValueDictionary()
@@ -92,7 +98,8 @@ class LiveNodes:
         if not isinstance(old, Prefix) or not isinstance(new, Prefix):
             return
         self.changes += 1
-        self.bound_paths.folder_moved(old, new)
+        if (paths := self._paths_of(old, new)) is not None:
+            self.bound_paths.moved(*paths)
         with_it = []
         for node in self._affected(old):
             is_described = node.is_described_at(old)

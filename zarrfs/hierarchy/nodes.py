@@ -82,8 +82,7 @@ class Hierarchy:
         self._reading = NodeReader(store, self.stored, self.roots, counters, self._known.weigh)
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
-        self.live = LiveNodes(store, self.reread)
-        self.live.bound_paths.paths_of = self.roots.paths_of
+        self.live = LiveNodes(store, self.reread, self.roots.paths_of)
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:
