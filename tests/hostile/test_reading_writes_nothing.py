@@ -28,7 +28,7 @@ from zarrfs.reports.check import check
 from zarrfs.reports.info import describe
 from zarrfs.stores.lmdb import LmdbArchive
 from zarrfs.stores.opening import open_store
-from zarrfs.stores.sqlite import SqliteArchive
+from zarrfs.stores.sqlite.archive import SqliteArchive
 
 pytestmark = needs_root
 
@@ -241,7 +241,7 @@ def test_a_database_that_others_may_exchange_is_read_and_its_changes_are_seen(ev
 
 
 def test_a_database_with_a_writer_is_waited_for(eve: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from zarrfs.stores import sqlite as module
+    from zarrfs.stores.sqlite import archive as module
 
     monkeypatch.setattr(module, "_PATIENCE_S", 0.1)
     path = archives.sqlite(eve, {f"k{number}": bytes(5000) for number in range(400)})

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -17,10 +17,11 @@ from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound
 from zarrfs.keys import ByteRange
 from zarrfs.memory import spill
 from zarrfs.stores import lmdb as lmdb_module
-from zarrfs.stores import sqlite as sqlite_module
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.lmdb import LmdbArchive
-from zarrfs.stores.sqlite import SqliteArchive
+from zarrfs.stores.sqlite import archive as sqlite_module
+from zarrfs.stores.sqlite.archive import SqliteArchive
+from zarrfs.stores.sqlite.parts import State
 
 VALUES = {"d/k": b"value" * 20, "e": b"", "f": b"1"}
 
@@ -100,23 +101,46 @@ def test_a_database_that_is_cut_within_its_header_is_told_of(tmp_path: Path) -> 
             archive.find(b"d/k")
 
 
-def test_a_value_that_is_replaced_all_the_time_is_given_up(tmp_path: Path) -> None:
+class Restless(SqliteArchive):
+    """A database that another program changes each time its state is taken."""
+
+    writer: sqlite3.Connection
+    writes = 0
+
+    def _state(self) -> State:
+        state = super()._state()
+        if self.writes:
+            self.writes += 1
+            self.writer.execute("INSERT OR REPLACE INTO zarr VALUES ('f', ?)", (bytes(self.writes),))
+        return state
+
+
+def test_a_value_that_is_replaced_all_the_time_is_read_as_of_one_moment(tmp_path: Path) -> None:
     path = archives.sqlite(tmp_path, VALUES)
-    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer, closing(Restless(str(path))) as archive:
         writer.execute("PRAGMA journal_mode = WAL")
+        archive.writer, archive.writes = writer, 1
+        generations = set()
+        for _ in range(3):
+            found = archive.read(b"f", [ByteRange()])
+            assert found is not None and bytes(found[1][0]) == bytes(archive.writes) and found[0].size == archive.writes
+            generations.add(found[0].generation)
+        assert len(generations) == 3 and archive.writes < 100
 
-        class Restless(SqliteArchive):
-            writes: ClassVar[list[int]] = []
 
-            def _row(self, connection: sqlite3.Connection, name: bytes, what: str) -> tuple[int, ...] | None:
-                self.writes.append(len(self.writes))
-                writer.execute("INSERT OR REPLACE INTO zarr VALUES ('f', ?)", (bytes(len(self.writes)),))
-                return super()._row(connection, name, what)
-
-        with closing(Restless(str(path))) as archive:
-            with pytest.raises(StoreError, match=r"reading 'f': .* changed during each attempt"):
-                archive.read(b"f", [ByteRange()])
-            assert 1 < len(archive.writes) < 100
+@pytest.mark.parametrize("ask", [lambda it: it.read(b"f", [ByteRange()]), lambda it: list(it.entries(b""))])
+def test_without_locks_a_value_that_is_replaced_all_the_time_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[SqliteArchive], object]
+) -> None:
+    monkeypatch.setattr(sqlite_module, "is_safe_path", lambda _: False)
+    monkeypatch.setattr(sqlite_module.os, "geteuid", lambda: 0)
+    path = archives.sqlite(tmp_path, VALUES)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer, closing(Restless(str(path))) as archive:
+        assert not archive._locked
+        archive.writer, archive.writes = writer, 1
+        with pytest.raises(StoreError, match=r"reading .* changed during each attempt"):
+            ask(archive)
+        assert 1 < archive.writes < 100
 
 
 class Unmakeable(SqliteArchive):

@@ -6,9 +6,11 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import trio
@@ -18,9 +20,11 @@ from tests.support import archives
 from tests.support.stores import contents, names
 from zarrfs.errors import GenerationMismatch, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported
 from zarrfs.keys import ByteRange, Key
-from zarrfs.stores import sqlite as module
+from zarrfs.stores.archive_file import Identity
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
+from zarrfs.stores.sqlite import archive as module
+from zarrfs.stores.sqlite.parts import State
 
 TABLE = "CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)"
 
@@ -168,23 +172,69 @@ async def test_a_value_that_is_being_changed_is_old_or_new(tmp_path: Path) -> No
             assert await store.get(Key("k")) == b"new" * 7000
 
 
-def test_what_is_committed_while_a_read_begins_is_told_as_what_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_what_is_committed_while_a_read_begins_is_told_as_what_it_is(tmp_path: Path, mode: str) -> None:
+    path = archives.sqlite(tmp_path, {"k": b"old"})
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute(f"PRAGMA journal_mode = {mode}")
+
+        class Interrupted(module.SqliteArchive):
+            pending: ClassVar[list[bytes]] = []
+
+            def _state(self) -> State:
+                state = super()._state()
+                if self.pending:
+                    writer.execute(*put("k", self.pending.pop()))
+                return state
+
+        with closing(Interrupted(str(path))) as archive:
+            archive.pending.append(b"newer")
+            found = archive.read(b"k", [ByteRange()])
+            assert found is not None and found[1] == [b"newer"] and found[0] == archive.find(b"k")
+
+
+def test_a_read_sees_the_state_at_its_beginning_however_long_it_takes(tmp_path: Path) -> None:
     path = archives.sqlite(tmp_path, {"k": b"old"})
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode = WAL")
 
-        class Interrupted(module.SqliteArchive):
-            pending = [put("k", b"newer")]  # noqa: RUF012
+        class Slow(module.SqliteArchive):
+            writes = 0
 
             def _row(self, connection: sqlite3.Connection, name: bytes, what: str) -> tuple[int, ...] | None:
-                if self.pending:
-                    writer.execute(*self.pending.pop())
+                Slow.writes += 1
+                writer.execute(*put("k", b"newer" * self.writes))
                 return super()._row(connection, name, what)
 
-        archive = Interrupted(str(path))
-        found = archive.read(b"k", [ByteRange()])
-        assert found is not None and found[1] == [b"newer"] and found[0] == archive.find(b"k")
-        archive.close()
+        with closing(Slow(str(path))) as archive:
+            found = archive.read(b"k", [ByteRange()])
+            assert found is not None and found[1] == [b"old"] and found[0].size == 3
+            later = archive.find(b"k")
+            assert later is not None and later.generation != found[0].generation
+
+
+def test_the_generation_changes_although_sizes_and_times_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many kernels and file systems have one time for all changes within milliseconds; the log is used again from its beginning."""
+    at = time.time_ns()
+
+    def same_time(found: os.stat_result) -> Identity:
+        return Identity(found.st_dev, found.st_ino, found.st_size, at)
+
+    monkeypatch.setattr(Identity, "of", same_time)
+    path = archives.sqlite(tmp_path, {"k": b"v000"})
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        for number in range(50):
+            writer.execute(*put("k", b"w%03d" % number))
+        with closing(module.SqliteArchive(str(path))) as archive:
+            seen: dict[str, bytes] = {}
+            for number in range(30):
+                if number % 10 == 0:
+                    writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+                writer.execute(*put("k", b"x%03d" % number))
+                found = archive.read(b"k", [ByteRange()])
+                assert found is not None and found[1] == [b"x%03d" % number] and found[0].generation is not None
+                assert seen.setdefault(found[0].generation, bytes(found[1][0])) == found[1][0]
 
 
 @trio_test

@@ -14,19 +14,22 @@ root opens a database so that SQLite never touches these files: ``nolock`` (SQLi
 ``immutable`` for one in WAL mode. Changes in a WAL file cannot be read this way and must not be ignored: such a database is refused.
 Without locks a connection is used as long as the database stays unchanged, and only while no program writes.
 
-SQLite keeps no version of a row, so the generation of a value is that of the database: its identity, and its change counter. A
-concurrent write by another program changes the generation of every value.
+SQLite keeps no version of a row, so the generation of a value is that of the database: its identity and its change counter; in WAL
+mode, where commits do not change the counter, also the count of commits seen (`zarrfs.stores.sqlite.parts.Commits`). A concurrent
+write by another program changes the generation of every value. With locks, the state is determined when a read begins, and a read
+that takes longer than the time between two commits succeeds.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from zarrfs.buffers import Buffer
@@ -36,10 +39,13 @@ from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain, is_safe_path, look
+from zarrfs.stores.sqlite.parts import HEADER_NBYTES, Commits, Header, State, code, kinds, merged
 from zarrfs.stores.values import Generation, KeyStat
 
 if TYPE_CHECKING:
     import sqlite3
+
+T = TypeVar("T")
 
 _MAGIC = b"SQLite format 3\0"
 _JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
@@ -55,6 +61,9 @@ _PIECE_NBYTES = 1 << 20
 _HEAP_NBYTES = 48 << 20
 """Memory limit of SQLite for all connections together: it holds whole rows where it has to search them for a value."""
 
+_MAX_ENTRIES = 2048
+"""Entries of a listing that are read at once, where there are no locks."""
+
 _TRIES = 8
 """Attempts to read a value while another program writes to the database."""
 
@@ -65,25 +74,6 @@ _NBYTES_AND_ROW = "CASE typeof(v) WHEN 'blob' THEN length(v) WHEN 'text' THEN -1
 _TEXT, _BLOB = "CAST(? AS TEXT)", "CAST(? AS BLOB)"
 
 
-class _Header(NamedTuple):
-    """The header of a database. Source: SQLite, "Database File Format", section 1.3."""
-
-    page_size: int
-    changes: int
-    pages: int
-    pages_as_of: int
-
-    @property
-    def nbytes(self) -> int:
-        """The minimum size of the file, in bytes, according to the header."""
-        page_size = 65536 if self.page_size == 1 else self.page_size
-        # Writers before 2010 do not update the number of pages.
-        return page_size * (self.pages if self.pages_as_of == self.changes else 1)
-
-
-_HEADER = struct.Struct(">16xH6xII60xI4x")
-
-
 class SqliteArchive(Archive):
     """The table ``zarr`` of the database at ``path``."""
 
@@ -91,7 +81,7 @@ class SqliteArchive(Archive):
         # Kept open: closing a file of the database releases all locks that SQLite has on it in this process.
         self._file = ArchiveFile(path)
         self.path = self._file.path
-        if self._file.size < _HEADER.size or self._file.read(0, len(_MAGIC), path) != _MAGIC:
+        if self._file.size < HEADER_NBYTES or self._file.read(0, len(_MAGIC), path) != _MAGIC:
             raise StoreNotFound(f"{path} is not an SQLite database", key=path)
         try:
             import sqlite3
@@ -102,6 +92,11 @@ class SqliteArchive(Archive):
         self._real = os.path.realpath(self.path)
         self._idle: list[tuple[sqlite3.Connection, Generation]] = []
         self._closed = False
+        self._error: type[Exception] = sqlite3.Error
+        self._commits = Commits(self._connect)
+        # The state of the log before the first commit that is counted.
+        self._log: str | None = None
+        self._unique = itertools.count()
         self._options = self._way()
         try:
             self._check_table()
@@ -110,12 +105,12 @@ class SqliteArchive(Archive):
                 raise
             # A database in WAL mode needs files beside it, which cannot be created on read-only storage. Changes in existing ones must
             # not be ignored.
-            if _code(error.__cause__) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or self._has_journal():
+            if code(error.__cause__) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or self._has_journal():
                 raise
             self._options = _IMMUTABLE
             self._check_table()
-        self._state()
         with self._connection("") as connection:
+            self._state()
             self._kinds: tuple[str, ...] = (_TEXT,)
             if connection.execute("SELECT 1 FROM zarr WHERE k >= x'' LIMIT 1").fetchone():
                 self._kinds = (_TEXT, _BLOB)
@@ -123,43 +118,89 @@ class SqliteArchive(Archive):
                 warn_of_nameless(self.path)
 
     def find(self, name: bytes) -> KeyStat | None:
-        with self._connection(name) as connection:
-            mtime_ns, generation = self._state()
-            row = self._row(connection, name, self._nbytes)
-            return None if row is None else KeyStat(self._size(connection, *row), mtime_ns, generation)
+        found = self.read(name, ())
+        return None if found is None else found[0]
 
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
-        with self._connection(name) as connection:
-            for _ in range(_TRIES):
-                before = self._state()
-                connection.execute("BEGIN")
-                try:
-                    row = self._row(connection, name, self._nbytes)
-                    size = 0 if row is None else self._size(connection, *row)
-                    parts: list[Buffer] | None = (
-                        None if row is None else [self._part(connection, name, *each.resolve(size)) for each in ranges]
-                    )
-                finally:
-                    connection.execute("ROLLBACK")
-                # The read is of the state seen before, if that is unchanged.
-                if self._state() == before:
-                    return None if row is None or parts is None else (KeyStat(size, *before), parts)
-            key = name.decode("utf-8", "surrogateescape")
-            raise StoreError(f"reading {key!r}: {self.path} changed during each attempt", key=key)
+        def ask(connection: sqlite3.Connection, state: State) -> tuple[KeyStat, list[Buffer]] | None:
+            row = self._row(connection, name, self._nbytes)
+            if row is None:
+                return None
+            size = self._size(connection, *row)
+            return state.stat(size), [self._part(connection, name, *each.resolve(size)) for each in ranges]
+
+        return self._of_one_state(name, ask) if is_key(name) else None
 
     def entries(self, start: bytes) -> Generator[Entry]:
-        with self._connection(start) as connection:
-            mtime_ns, _ = self._state()
-            found = [self._from(connection, start, kind) for kind in self._kinds]
+        if self._locked:
+            with self._connection(start) as connection:
+                yield from self._entries(connection, start, self._state())
+            return
+
+        def ask(connection: sqlite3.Connection, state: State) -> list[Entry]:
+            return list(islice(self._entries(connection, start, state), most))
+
+        most = 0
+        entries: list[Entry] = []
+        while len(entries) == most:
+            most = min(2 * most + 16, _MAX_ENTRIES)
+            entries = self._of_one_state(start, ask)
+            yield from entries
+            start = entries[-1][0] + b"\0" if entries else start
+
+    def _entries(self, connection: sqlite3.Connection, start: bytes, state: State) -> Generator[Entry]:
+        found = [self._from(connection, start, kind) for kind in self._kinds]
+        try:
+            for name, *row in merged(found):
+                yield name, self._size(connection, *row), state.mtime_ns
+        finally:
+            for each in found:
+                each.close()
+
+    def _of_one_state(self, name: bytes, ask: Callable[[sqlite3.Connection, State], T]) -> T:
+        """Return ``ask(connection, state)``, which reads this state of the database and no other."""
+        for left in reversed(range(_TRIES)):
+            state: State | None = None
             try:
-                for name, *row in _merged(found):
-                    yield name, self._size(connection, *row), mtime_ns
-            finally:
-                for each in found:
-                    each.close()
+                with self._connection(name) as connection:
+                    try:
+                        state = self._begun(connection, not left)
+                        answer = None if state is None else ask(connection, state)
+                    finally:
+                        # Some errors end the transaction.
+                        if connection.in_transaction:
+                            connection.execute("ROLLBACK")
+                    if state is not None and (self._locked or not self._is_other(state)):
+                        return answer  # type: ignore[return-value]
+            except StoreError as error:
+                # Without locks a write can cause any error.
+                if not left or self._locked or not isinstance(error.__cause__, self._error) or not self._is_other(state):
+                    raise
+        key = name.decode("utf-8", "surrogateescape")
+        raise StoreError(f"reading {key!r}: {self.path} changed during each attempt", key=key)
+
+    def _begun(self, connection: sqlite3.Connection, last: bool) -> State | None:
+        """Begin a transaction, and return the state that it sees; None if another program committed at that moment.
+
+        In the ``last`` attempt such a state gets a generation that no other read has.
+        """
+        before = self._state()
+        connection.execute("BEGIN")
+        # The first query determines the state. With locks, it stays the same until the end of the transaction.
+        connection.execute("SELECT 1 FROM zarr LIMIT 1").fetchone()
+        if not self._locked:
+            return before
+        if before.commits is None:
+            before = self._state()
+            if before.commits is None:
+                return before
+        elif before.commits == self._commits.count():
+            return before
+        return before._replace(generation=f"{before.generation}-{next(self._unique)}") if last else None
 
     def close(self) -> None:
         self._closed = True
+        self._commits.close()
         while self._idle:
             self._idle.pop()[0].close()
 
@@ -199,8 +240,7 @@ class SqliteArchive(Archive):
     def _wait_for_writer(self) -> None:
         """Wait, without locks, until no transaction is in progress. Raises `StoreTimeout`."""
         until = time.monotonic() + _PATIENCE_S
-        # A finished journal may be kept, overwritten by zeros.
-        while begins_with(self._real + "-journal", _JOURNAL):
+        while self._is_being_written():
             if time.monotonic() > until:
                 raise StoreTimeout(f"the SQLite database {self.path}: it is locked by its journal", key=self.path)
             time.sleep(_BUSY_S)
@@ -257,17 +297,23 @@ class SqliteArchive(Archive):
             (start,),
         )
 
-    def _state(self) -> tuple[int, Generation]:
+    def _is_other(self, state: State | None) -> bool:
+        """Return True if the database is not in ``state``, or is being written. For use without locks."""
+        return self._state() != state or self._is_being_written() or self._beside("-wal") is not None
+
+    def _is_being_written(self) -> bool:
+        # A finished journal may be kept, overwritten by zeros.
+        return begins_with(self._real + "-journal", _JOURNAL)
+
+    def _state(self) -> State:
         """Return time and generation of the whole database. Raises `StoreError` if it is not the one that was opened."""
         try:
-            found, head = self._file.look(_HEADER.size)
-            header = _Header(*_HEADER.unpack(head))
-            state = f"{found}-{header.changes}"
+            found, head = self._file.look(HEADER_NBYTES)
+            header = Header.of(head)
+            generation = f"{found}-{header.changes}"
+            # In WAL mode changes are in this file.
             log = self._beside("-wal") if self._locked else None
-            if log is not None:
-                # In WAL mode changes are in this file.
-                state += f"-{Identity.of(log)}"
-            elif found.size < header.nbytes:
+            if log is None and found.size < header.nbytes:
                 # SQLite would read zeros.
                 raise StoreError(f"{self.path} is cut short: it should have {header.nbytes} bytes", key=self.path)
         except struct.error as error:
@@ -276,7 +322,13 @@ class SqliteArchive(Archive):
             raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
         if found[:2] != self._inode:
             raise StoreError(f"{self.path} was replaced since it was opened; mount it again", key=self.path)
-        return found.mtime_ns, state
+        if not self._locked or not header.is_wal:
+            return State(found.mtime_ns, generation)
+        if self._log is None:
+            self._log = "" if log is None else str(Identity.of(log))
+        # Last, so that little time passes until a transaction begins.
+        commits = self._commits.count()
+        return State(found.mtime_ns, f"{generation}-{self._log}-{commits}", commits)
 
     def _beside(self, suffix: str) -> os.stat_result | None:
         """Return the status of the file beside the database with this suffix; None if absent or empty."""
@@ -331,7 +383,7 @@ class SqliteArchive(Archive):
             self._give_back(connection, state)
         except sqlite3.Error as error:
             message = f"reading {key!r}: " if key else ""
-            raise _kinds().get(_code(error), StoreError)(
+            raise kinds().get(code(error), StoreError)(
                 f"{message}the SQLite database {self.path}: {error}", key=key or self.path
             ) from error
         except MemoryError as error:
@@ -345,7 +397,7 @@ class SqliteArchive(Archive):
         state = ""
         if not self._locked:
             self._wait_for_writer()
-            state = self._state()[1]
+            state = self._state().generation
         while True:
             try:
                 connection, seen = self._idle.pop()
@@ -386,37 +438,6 @@ class SqliteArchive(Archive):
             connection.close()
             raise
         return connection
-
-
-@cache
-def _kinds() -> dict[int, type[StoreError]]:
-    import sqlite3
-
-    return {
-        sqlite3.SQLITE_BUSY: StoreTimeout,
-        sqlite3.SQLITE_LOCKED: StoreTimeout,
-        sqlite3.SQLITE_PERM: StoreAccessDenied,
-        sqlite3.SQLITE_AUTH: StoreAccessDenied,
-    }
-
-
-def _code(error: BaseException | None) -> int:
-    """Return SQLite's primary result code; 0 if there is none."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _merged(found: Sequence[sqlite3.Cursor]) -> Generator[tuple[Any, ...]]:
-    """Return rows of several queries in the order of their names, each name once: text before blobs."""
-    heads = [each.fetchone() for each in found]
-    while any(head is not None for head in heads):
-        name = min(head[0] for head in heads if head is not None)
-        first = True
-        for number, head in enumerate(heads):
-            if head is not None and head[0] == name:
-                if first:
-                    yield head
-                first = False
-                heads[number] = found[number].fetchone()
 
 
 def _claims(path: str) -> bool:
