@@ -246,3 +246,25 @@ def test_a_path_in_a_url_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
         f"file://{tmp_path}/a%20b": f"{tmp_path}/a b",
     }.items():
         assert absolute(url) == expected
+
+
+async def first(most: int, listing: AsyncIterator[object]) -> None:
+    """Read ``most`` entries of a listing."""
+    for _ in range(most):
+        await anext(listing)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "lmdb"])
+@trio_test
+async def test_a_listing_of_names_out_of_order_ends(kind: str, tmp_path: Path) -> None:
+    """Each name is looked up in a tree: a damaged one may lead back to names that were there already."""
+    path = MAKERS[kind](tmp_path, {"p/b": b"1", "p/c/1": b"2"})
+    file = data_file(path)
+    file.write_bytes(file.read_bytes().replace(b"p/c/1", b"p/a/1"))
+    store = await open_store(str(path))
+    try:
+        for listing in (store.list_dir(Prefix("p/")), store.list_prefix(Prefix("p/"))):
+            with pytest.raises(StoreError, match="'p/a/1' is not where it belongs: the archive is damaged"):
+                await first(10, listing)
+    finally:
+        await store.aclose()

@@ -19,7 +19,7 @@ from trio.testing import trio_test
 from tests.support import archives
 from tests.support.stores import contents, names
 from zarrfs.errors import GenerationMismatch, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported
-from zarrfs.keys import ByteRange, Key
+from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.archive_file import Identity
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
@@ -98,6 +98,14 @@ async def test_tables_of_other_forms(tmp_path: Path, table: str) -> None:
         assert await contents(store) == values
         (part,) = await store.get_partial_values([(Key("a/4"), ByteRange(1000, 2000))])
         assert part == values["a/4"][1000:3000]
+
+
+@trio_test
+async def test_of_several_rows_of_one_key_one_is_listed(tmp_path: Path) -> None:
+    rows = [put("k", b"1"), put("a/b", b"22"), put("k", b"333"), put(b"k", b"4444"), put("a/b", b"5")]
+    async with opened(made(tmp_path / "x", "CREATE TABLE zarr(k TEXT, v BLOB)", *rows)) as store:
+        assert [entry[:2] async for entry in store.list_dir(Prefix(""))] == [("a", True), ("k", False)]
+        assert await contents(store) == {"k": b"1", "a/b": b"22"}
 
 
 @pytest.mark.parametrize(

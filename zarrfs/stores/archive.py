@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
-from zarrfs.errors import GenerationMismatch, NameInvalid, StoreNotFound, StoreReadOnly, UsageError
+from zarrfs.errors import GenerationMismatch, NameInvalid, StoreError, StoreNotFound, StoreReadOnly, UsageError
 from zarrfs.keys import WHOLE, ByteRange, Key, NodePath, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.answers_now import WouldWait
@@ -196,7 +196,7 @@ class ArchiveStore(Store):
         while next_start is not None and len(found) < _PORTION:
             start, next_start = next_start, None
             with closing(self._archive.entries(start)) as entries:
-                for name, size, mtime_ns in entries:
+                for name, size, mtime_ns in self._in_order(entries, start):
                     if not name.startswith(prefix):
                         break
                     child, slash, _ = name[len(prefix) :].partition(b"/")
@@ -219,7 +219,7 @@ class ArchiveStore(Store):
         inside = len(self._inside)
         seen = 0
         with closing(self._archive.entries(start)) as entries:
-            for name, _, _ in entries:
+            for name, _, _ in self._in_order(entries, start):
                 if not name.startswith(prefix):
                     break
                 if name and not name.endswith(b"/"):
@@ -228,6 +228,21 @@ class ArchiveStore(Store):
                 if seen >= _PORTION:
                     return found, name + b"\0"
         return found, None
+
+    def _in_order(self, entries: Generator[Entry], start: bytes) -> Generator[Entry]:
+        """Return ``entries``, each name once. Raises `StoreError` for one out of order, so that no damaged archive is listed for ever."""
+        last: bytes | None = None
+        for entry in entries:
+            name = entry[0]
+            if name == last:
+                threads.go_on()
+                continue
+            if name < (start if last is None else last):
+                raise StoreError(
+                    f"listing {self.url}: {_text(name)!r} is not where it belongs: the archive is damaged", key=_text(name)
+                )
+            last = name
+            yield entry
 
     def _any_under(self, prefix: bytes) -> bool:
         with closing(self._archive.entries(prefix)) as entries:
