@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from tests.support.cases import cases
 from tests.support.stores import contents
 from zarrfs.errors import GenerationMismatch, StoreError, StoreUnsupported
 from zarrfs.keys import ByteRange, Key
+from zarrfs.stores import lmdb as module
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.opening import open_store
@@ -70,6 +71,30 @@ async def test_with_and_without_its_lock_file(tmp_path: Path, lock: str) -> None
     async with opened(path) as store:
         assert await contents(store) == {"k": b"v"}
     assert ((path / "data.mdb").read_bytes(), sorted(os.listdir(path))) == before
+
+
+@pytest.mark.parametrize("how", [pytest.param("LOCK_EX", marks=pytest.mark.logs("opened without its locks")), "LOCK_SH"])
+def test_a_process_that_keeps_the_lock_file_for_itself_is_not_waited_for(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any process does so while it opens the environment, and may be stopped there."""
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.1)
+    path = archives.lmdb(tmp_path, {"k": b"v"})
+    program = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'r+b') as file:\n"
+        "    fcntl.lockf(file, getattr(fcntl, sys.argv[2]))\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    held = [sys.executable, "-c", program, str(path / "lock.mdb"), how]
+    with subprocess.Popen(held, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdin is not None and holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with closing(module.LmdbArchive(str(path))) as archive:
+            assert [name for name, *_ in archive.entries(b"")] == [b"k"]
+        holder.stdin.close()
+    assert ("without its locks" in caplog.text) == (how == "LOCK_EX")
 
 
 @trio_test

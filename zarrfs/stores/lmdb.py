@@ -18,10 +18,13 @@ that is truncated while open, can crash this process.
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
 import struct
+import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from zarrfs.buffers import Buffer
@@ -33,6 +36,8 @@ from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_ours_alone, is_plain
 from zarrfs.stores.values import KeyStat
 
+log = logging.getLogger(__name__)
+
 _MAGIC = struct.pack("=I", 0xBEEFC0DE)
 _FOREIGN = _MAGIC[::-1]
 _AT = 16
@@ -41,6 +46,9 @@ _AT = 16
 
 _MAP_NBYTES = 1 << 40
 """Address space for the file: another program may enlarge it, and a smaller mapping is then of no use. It costs no memory."""
+
+_PATIENCE_S = 2.0
+_PAUSE_S = 0.01
 
 _TRIES = 8
 """Attempts to read a value while another program writes to the environment."""
@@ -194,7 +202,32 @@ class LmdbArchive(Archive):
             and is_plain(found, ours.st_uid)
             and not found.st_mode & 0o022
             and os.access(lock, os.R_OK | os.W_OK, dir_fd=self._folder, effective_ids=True)
+            and self._lock_is_shared(lock)
         )
+
+    def _lock_is_shared(self, lock: str) -> bool:
+        """Return False if another process keeps the lock file for itself. Processes do so for a moment when they open the environment.
+
+        The library would wait for that process, which may be stopped.
+        """
+        try:
+            fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+        except OSError:
+            return False
+        until = time.monotonic() + _PATIENCE_S
+        try:
+            while time.monotonic() < until:
+                # The byte that the library locks. Closing the descriptor releases it.
+                with suppress(BlockingIOError, PermissionError):
+                    fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1)
+                    return True
+                time.sleep(_PAUSE_S)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        log.warning("%s is opened without its locks: another process keeps its lock file for itself", self.path)
+        return False
 
     def __del__(self) -> None:
         if self.__dict__.get("_folder", -1) >= 0:
