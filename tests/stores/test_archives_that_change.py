@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import archives
 from tests.support.large_buffers import large_from
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound
 from zarrfs.keys import ByteRange
 from zarrfs.memory import spill
@@ -141,6 +142,40 @@ def test_without_locks_a_value_that_is_replaced_all_the_time_is_given_up(
         with pytest.raises(StoreError, match=r"reading .* changed during each attempt"):
             ask(archive)
         assert 1 < archive.writes < 100
+
+
+def test_another_database_copied_over_it_is_read_and_not_mixed_with_the_first(tmp_path: Path) -> None:
+    """Both have the same size and the same counter, by which SQLite judges its cached pages."""
+    (tmp_path / "other").mkdir()
+    path = archives.sqlite(tmp_path, {"k": b"1" * 50_000, "l": b"1" * 50_000})
+    other = archives.sqlite(tmp_path / "other", {"k": b"2" * 50_000, "l": b"2" * 50_000})
+    with closing(SqliteArchive(str(path))) as archive:
+        before = archive.read(b"k", [ByteRange(0, 30_000)])
+        path.write_bytes(other.read_bytes())
+        for name in (b"k", b"l"):
+            found = archive.read(name, [ByteRange()])
+            assert before is not None and found is not None and found[0].generation != before[0].generation
+            assert bytes(found[1][0]) == b"2" * 50_000
+
+
+def test_a_database_copied_over_while_a_value_is_read(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    path = archives.sqlite(tmp_path, {"k": b"1" * 50_000})
+    other = archives.sqlite(tmp_path / "other", {"k": b"2" * 50_000}).read_bytes()
+
+    class Overwritten(SqliteArchive):
+        content = b""
+
+        def _part(self, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> Buffer:
+            if self.content and start:
+                path.write_bytes(self.content)
+                self.content = b""
+            return super()._part(connection, name, start, stop)
+
+    with closing(Overwritten(str(path))) as archive:
+        archive.content = other
+        found = archive.read(b"k", [ByteRange(0, 10_000), ByteRange(10_000)])
+        assert found is not None and {bytes(part)[:1] for part in found[1]} == {b"2"}
 
 
 class Unmakeable(SqliteArchive):

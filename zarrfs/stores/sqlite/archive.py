@@ -39,7 +39,7 @@ from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain, is_safe_path, look
-from zarrfs.stores.sqlite.parts import HEADER_NBYTES, Commits, Header, State, code, kinds, merged
+from zarrfs.stores.sqlite.parts import HEADER_NBYTES, Commits, Header, State, code, connect, kinds, merged
 from zarrfs.stores.values import Generation, KeyStat
 
 if TYPE_CHECKING:
@@ -166,11 +166,12 @@ class SqliteArchive(Archive):
                     try:
                         state = self._begun(connection, not left)
                         answer = None if state is None else ask(connection, state)
+                        is_settled = state is not None and not self._is_other(state)
                     finally:
                         # Some errors end the transaction.
                         if connection.in_transaction:
                             connection.execute("ROLLBACK")
-                    if state is not None and (self._locked or not self._is_other(state)):
+                    if is_settled:
                         return answer  # type: ignore[return-value]
             except StoreError as error:
                 # Without locks a write can cause any error.
@@ -298,8 +299,13 @@ class SqliteArchive(Archive):
         )
 
     def _is_other(self, state: State | None) -> bool:
-        """Return True if the database is not in ``state``, or is being written. For use without locks."""
-        return self._state() != state or self._is_being_written() or self._beside("-wal") is not None
+        """Return True if the database is not in ``state`` any more, or, without locks, is being written.
+
+        With locks, only a program other than SQLite can change it during a transaction, and only if it is not in WAL mode.
+        """
+        if self._locked and state is not None and state.commits is not None:
+            return False
+        return self._state() != state or (not self._locked and (self._is_being_written() or self._beside("-wal") is not None))
 
     def _is_being_written(self) -> bool:
         # A finished journal may be kept, overwritten by zeros.
@@ -307,21 +313,16 @@ class SqliteArchive(Archive):
 
     def _state(self) -> State:
         """Return time and generation of the whole database. Raises `StoreError` if it is not the one that was opened."""
+        found, header = self._header()
+        generation = f"{found}-{header.changes}"
         try:
-            found, head = self._file.look(HEADER_NBYTES)
-            header = Header.of(head)
-            generation = f"{found}-{header.changes}"
             # In WAL mode changes are in this file.
             log = self._beside("-wal") if self._locked else None
-            if log is None and found.size < header.nbytes:
-                # SQLite would read zeros.
-                raise StoreError(f"{self.path} is cut short: it should have {header.nbytes} bytes", key=self.path)
-        except struct.error as error:
-            raise StoreError(f"{self.path} is cut short: it has no whole header", key=self.path) from error
         except OSError as error:
             raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
-        if found[:2] != self._inode:
-            raise StoreError(f"{self.path} was replaced since it was opened; mount it again", key=self.path)
+        if log is None and found.size < header.nbytes:
+            # SQLite would read zeros.
+            raise StoreError(f"{self.path} is cut short: it should have {header.nbytes} bytes", key=self.path)
         if not self._locked or not header.is_wal:
             return State(found.mtime_ns, generation)
         if self._log is None:
@@ -329,6 +330,19 @@ class SqliteArchive(Archive):
         # Last, so that little time passes until a transaction begins.
         commits = self._commits.count()
         return State(found.mtime_ns, f"{generation}-{self._log}-{commits}", commits)
+
+    def _header(self) -> tuple[Identity, Header]:
+        """Return identity and header of the file. Raises `StoreError` as `_state` does."""
+        try:
+            found, head = self._file.look(HEADER_NBYTES)
+            header = Header.of(head)
+        except struct.error as error:
+            raise StoreError(f"{self.path} is cut short: it has no whole header", key=self.path) from error
+        except OSError as error:
+            raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
+        if found[:2] != self._inode:
+            raise StoreError(f"{self.path} was replaced since it was opened; mount it again", key=self.path)
+        return found, header
 
     def _beside(self, suffix: str) -> os.stat_result | None:
         """Return the status of the file beside the database with this suffix; None if absent or empty."""
@@ -393,11 +407,14 @@ class SqliteArchive(Archive):
             ) from error
 
     def _taken(self) -> tuple[sqlite3.Connection, Generation]:
-        """Return a connection, and the state it is valid for: without locks its cached pages go stale when that changes."""
-        state = ""
+        """Return a connection, and the state of the file that its cached pages are valid for.
+
+        With locks, SQLite finds out by the counter in the header, which is the same in another database that was copied over this one.
+        """
         if not self._locked:
             self._wait_for_writer()
-            state = self._state().generation
+        found, header = self._header()
+        state = f"{found}-{header.changes}"
         while True:
             try:
                 connection, seen = self._idle.pop()
@@ -414,30 +431,7 @@ class SqliteArchive(Archive):
             self._idle.append((connection, state))
 
     def _connect(self) -> sqlite3.Connection:
-        import sqlite3
-
-        connection = sqlite3.connect(
-            f"file:{quote(os.fsencode(self._real))}?{self._options}",
-            uri=True,
-            timeout=_PATIENCE_S,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            # Bytes, because text of a database need not be valid UTF-8.
-            connection.text_factory = bytes
-            for pragma in (
-                f"hard_heap_limit = {_HEAP_NBYTES}",
-                "query_only = 1",
-                "trusted_schema = 0",
-                "cell_size_check = 1",
-                "mmap_size = 0",
-            ):
-                connection.execute(f"PRAGMA {pragma}").close()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return connect(f"file:{quote(os.fsencode(self._real))}?{self._options}", _PATIENCE_S, _HEAP_NBYTES)
 
 
 def _claims(path: str) -> bool:

@@ -104,6 +104,28 @@ class Commits:
             self._connection = None
 
 
+def connect(url: str, patience: float, heap_nbytes: int) -> sqlite3.Connection:
+    """Return a connection that waits ``patience`` seconds for locks. ``heap_nbytes`` is a limit for all connections together."""
+    import sqlite3
+
+    connection = sqlite3.connect(url, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
+    try:
+        # Bytes, because text of a database need not be valid UTF-8.
+        connection.text_factory = bytes
+        for pragma in (
+            f"hard_heap_limit = {heap_nbytes}",
+            "query_only = 1",
+            "trusted_schema = 0",
+            "cell_size_check = 1",
+            "mmap_size = 0",
+        ):
+            connection.execute(f"PRAGMA {pragma}").close()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 @cache
 def kinds() -> dict[int, type[StoreError]]:
     """Return the error of each primary result code that is not a plain `StoreError`."""
