@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trio.testing import trio_test
 
 from tests.support import archives
 from tests.support.large_buffers import large_from
@@ -17,7 +19,9 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound
 from zarrfs.keys import ByteRange
 from zarrfs.memory import spill
+from zarrfs.stores import archive as archive_module
 from zarrfs.stores import lmdb as lmdb_module
+from zarrfs.stores.archive import ArchiveStore
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.lmdb import LmdbArchive
 from zarrfs.stores.sqlite import archive as sqlite_module
@@ -89,6 +93,23 @@ def test_large_values_of_a_database_lie_in_files(tmp_path: Path, make: archives.
         assert spill.is_mapped(parts[0])
     finally:
         archive.close()
+
+
+@trio_test
+async def test_an_archive_that_cannot_be_closed_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing a database on a hung file system waits for it."""
+    monkeypatch.setattr(archive_module, "_CLOSE_S", 0.01)
+    answered = threading.Event()
+
+    class Hung(SqliteArchive):
+        def close(self) -> None:
+            answered.wait()
+            super().close()
+
+    store = ArchiveStore(Hung(str(archives.sqlite(tmp_path, VALUES))), "")
+    await store.aclose()
+    assert not answered.is_set()
+    answered.set()
 
 
 # --- SQLite -------------------------------------------------------------------------------------------------------------------------

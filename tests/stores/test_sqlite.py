@@ -278,6 +278,26 @@ async def test_a_database_that_is_locked_for_long(tmp_path: Path, monkeypatch: p
 
 
 @trio_test
+async def test_a_write_that_has_to_be_undone_first_is_told_of(tmp_path: Path) -> None:
+    path = archives.sqlite(tmp_path, {"k": b"old" * 50_000})
+    program = (
+        "import os, sqlite3, sys\n"
+        "writer = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "writer.execute('PRAGMA cache_size = 1')\n"
+        "writer.execute('BEGIN')\n"
+        "writer.execute('UPDATE zarr SET v = zeroblob(150000)')\n"
+        "os._exit(0)\n"
+    )
+    await trio.run_process([sys.executable, "-c", program, str(path)])
+    with pytest.raises(StoreError, match="its writer ended within a write, which has to be undone"):
+        await open_store(str(path))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("SELECT count(*) FROM zarr").fetchall()
+    async with opened(path) as store:
+        assert await contents(store) == {"k": b"old" * 50_000}
+
+
+@trio_test
 async def test_nothing_is_written(tmp_path: Path) -> None:
     path = archives.sqlite(tmp_path, {"k": b"v"})
     before = path.read_bytes(), path.stat().st_mtime_ns

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import closing, suppress
 from typing import TypeVar
 
+import trio
+
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, NameInvalid, StoreError, StoreNotFound, StoreReadOnly, UsageError
@@ -35,6 +37,9 @@ Entry = tuple[bytes, int, int | None]
 
 _MAX_INNER = 4
 """Nesting limit: a compressed inner archive is decompressed whole."""
+
+_CLOSE_S = 2.0
+"""Seconds that the end of a mount waits for an archive to be closed."""
 
 _PORTION = 2048
 """Names read in one call to a thread: a few milliseconds."""
@@ -151,7 +156,9 @@ class ArchiveStore(Store):
     # --- lifetime -----------------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        await self._wait(self._archive.close)
+        # Nothing is lost without it, and it may wait for a hung file system.
+        with trio.move_on_after(_CLOSE_S):
+            await self._wait(self._archive.close)
 
     # --- in a thread --------------------------------------------------------------------------------------------------------
 

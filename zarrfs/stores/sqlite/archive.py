@@ -105,6 +105,12 @@ class SqliteArchive(Archive):
                 raise
             # A database in WAL mode needs files beside it, which cannot be created on read-only storage. Changes in existing ones must
             # not be ignored.
+            if code(error.__cause__) == sqlite3.SQLITE_READONLY and self._is_being_written():
+                raise StoreError(
+                    f"{self.path} is not read: its writer ended within a write, which has to be undone; any other program of SQLite "
+                    "does that when it reads the database",
+                    key=self.path,
+                ) from error
             if code(error.__cause__) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or self._has_journal():
                 raise
             self._options = _IMMUTABLE
