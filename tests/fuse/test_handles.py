@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zarrfs.buffers import Buffer
 from zarrfs.fuse.handles import OpenFile
-from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.inode import Inode
 from zarrfs.vfs.node import Attributes, Handle
 
 

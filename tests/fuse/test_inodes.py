@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.support.length import unhurried
 from zarrfs.fuse import inodes as module
-from zarrfs.fuse.inodes import ROOT_INO, UNKNOWN_FILE, Inode, InodeTable
+from zarrfs.fuse.inode import Inode
+from zarrfs.fuse.inodes import ROOT_INO, UNKNOWN_FILE, InodeTable
 from zarrfs.fuse.stamps import is_same, same_size, stamp_of
 from zarrfs.vfs.node import Attributes, Directory, File, Handle, OpenFlags
 

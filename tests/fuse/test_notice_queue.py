@@ -12,7 +12,7 @@ import trio.testing
 from trio.testing import trio_test
 
 from zarrfs.fuse import notice_queue
-from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.inode import Inode
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.past_the_end import PastTheEnd
 from zarrfs.fuse.unheard import Unheard

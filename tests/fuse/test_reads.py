@@ -12,7 +12,7 @@ from trio.testing import MockClock, trio_test
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreTimeout
 from zarrfs.fuse.handles import OpenFile
-from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.inode import Inode
 from zarrfs.fuse.reads import Reads
 from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Handle

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 
-from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.inode import Inode
 from zarrfs.vfs.node import Entry, Handle
 
 # Entries kept of a listing: the kernel requests those again that did not fit an answer; programs may seek anywhere, but rarely do.

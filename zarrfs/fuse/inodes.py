@@ -16,162 +16,16 @@ import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 
-from zarrfs.fuse.stamps import is_same, same_size
+from zarrfs.fuse.inode import NAMELESS, NOW, Inode
 from zarrfs.vfs.node import Directory, File, VfsNode
 
 ROOT_INO = 1
 _RESERVED = 16
-NAMELESS = "\0"
-NOW = 1 << 63
-"""Later than any `time.monotonic_ns()`."""
 UNKNOWN_FILE = 1 << 31
 """For `InodeTable.listed`: the stamp of a file without attributes for the kernel."""
 _NODES_KEPT = 20_000
 _LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
-
-
-class Inode:
-    """One entry that the kernel holds.
-
-    ``stamp``: digest of the size, time and generation of the kernel's attributes, 0 if irrelevant; an entry with another one is another
-    file. ``doubtful``: several answers were given, and it is unknown which one the kernel took last. ``is_folder``: the kernel's type of
-    it, which never changes; None if the kernel has none. ``size``: the kernel's size of a file, in bytes, -1 if unknown. ``pages``: the
-    oldest `Handle.pages` of pages that the kernel may have, None if unknown. ``writes``: number of WRITE requests. ``expired``: the
-    kernel has dropped its attributes since the last answer that had them. ``below``: the inodes in a folder, without those that were only
-    listed.
-    """
-
-    __slots__ = (
-        "_changed_ns",
-        "_changing",
-        "_moved_ns",
-        "_node",
-        "_node_ns",
-        "below",
-        "doubtful",
-        "expired",
-        "ino",
-        "is_folder",
-        "lookups",
-        "name",
-        "open_handles",
-        "pages",
-        "parent",
-        "size",
-        "stamp",
-        "writes",
-    )
-
-    def __init__(self, ino: int, parent: Inode | None, name: str) -> None:
-        self.ino = ino
-        self.parent = parent
-        self.name = name
-        self.lookups = 0
-        self.open_handles = 0
-        self.stamp = 0
-        self.doubtful = False
-        self.is_folder: bool | None = None
-        self.size = -1
-        self.pages: object = None
-        self.writes = 0
-        self.expired = False
-        self.below: set[Inode] | None = None
-        self._node: VfsNode | None = None
-        self._node_ns = 0
-        self._moved_ns = 0
-        self._changing = 0
-        self._changed_ns = -1
-
-    @property
-    def node(self) -> VfsNode | None:
-        """The node found here; None once the entry, or a folder on the way to it, was renamed."""
-        if self._node is not None and self.has_moved(self._node_ns):
-            self._node = None
-        return self._node
-
-    @node.setter
-    def node(self, node: VfsNode | None) -> None:
-        self._node, self._node_ns = node, time.monotonic_ns()
-
-    def has_moved(self, since_ns: int) -> bool:
-        """Return True if the entry, or a folder on the way to it, was renamed since then."""
-        each: Inode | None = self
-        while each is not None and each._moved_ns < since_ns:
-            each = each.parent
-        return each is not None
-
-    @property
-    def is_outdated(self) -> bool:
-        """True if it is a folder that was replaced by another one."""
-        node = self.node
-        return isinstance(node, Directory) and node.is_outdated
-
-    @property
-    def path(self) -> str:
-        """Path of the entry from the root of the mount, without a leading slash."""
-        parts = []
-        inode: Inode | None = self
-        while inode is not None and inode.parent is not None:
-            parts.append(inode.name)
-            inode = inode.parent
-        return "/".join(reversed(parts))
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Let its own programs change it in the body: with other attributes it remains the same file."""
-        self._changing += 1
-        try:
-            yield
-        finally:
-            self._changing -= 1
-            self._changed_ns = time.monotonic_ns()
-            self.stamp = 0
-
-    def settled(self, stamp: int, since_ns: int) -> int:
-        """Return the ``stamp`` of attributes requested at ``since_ns``; 0 if it may have changed, as in `changing`, since then.
-
-        With the older stamp it would become another file, with a size and pages of its own in the kernel, while the same one is open.
-        """
-        if not self._changing and self._changed_ns < since_ns:
-            return stamp
-        self.stamp = 0
-        return 0
-
-    def replied(self, stamp: int) -> None:
-        """Record that the kernel gets attributes with this ``stamp``."""
-        self.doubtful = self.doubtful or not is_same(self.stamp, stamp)
-        self.stamp = stamp
-        self.expired = False
-
-    def is_still(self, stamp: int) -> bool:
-        """Return True if an entry with this ``stamp`` is the file whose attributes the kernel has.
-
-        An open whole-array file stays the same when elements, and with them its time, change: with two numbers one file would have pages
-        that differ.
-        """
-        if self.open_handles and isinstance(self._node, File) and self._node.in_parts:
-            return same_size(self.stamp, stamp) or is_same(self.stamp, stamp)
-        return is_same(self.stamp, stamp)
-
-    @property
-    def called(self) -> str:
-        """Its present or last name."""
-        return self.name.lstrip(NAMELESS)
-
-    @property
-    def is_lost(self) -> bool:
-        """True if it, or a folder that contains it, has lost its name."""
-        each: Inode | None = self
-        while each is not None and not each.nameless:
-            each = each.parent
-        return each is not None
-
-    @property
-    def nameless(self) -> bool:
-        """True if its name is free, or another file's."""
-        return self.name.startswith(NAMELESS)
 
 
 _Listed = bytes
@@ -346,9 +200,9 @@ class InodeTable:
     def move(self, inode: Inode, parent: Inode, name: str) -> None:
         """Rename an entry, and with it all below; the kernel keeps their numbers. A previous entry of that name is left without one."""
         self._undisplace(inode)
-        _taken_from(inode)
+        inode.take_out()
         inode.name = name
-        _put_into(inode, parent)
+        inode.put_into(parent)
         inode._moved_ns = time.monotonic_ns()
         if _digest(parent.ino, name) != inode.ino:
             self._displaced[parent.ino, name] = inode.ino
@@ -389,8 +243,8 @@ class InodeTable:
             return self._promoted(ino, entry, parent)
         if entry.parent is not parent and entry.parent is not None and entry.parent.ino == parent.ino:
             # The kernel dropped the folder and looked it up again while it held entries in it: their notices need the present folder.
-            _taken_from(entry)
-            _put_into(entry, parent)
+            entry.take_out()
+            entry.put_into(parent)
         return entry
 
     def _promoted(self, ino: int, listed: _Listed, parent: Inode) -> Inode:
@@ -402,7 +256,7 @@ class InodeTable:
 
     def _added(self, ino: int, parent: Inode, name: str) -> Inode:
         inode = self._inodes[ino] = Inode(ino, None, name)
-        _put_into(inode, parent)
+        inode.put_into(parent)
         return inode
 
     def _displace(self, parent: Inode, name: str) -> Inode:
@@ -422,22 +276,7 @@ class InodeTable:
         if inode.lookups <= 0 and inode.open_handles <= 0 and inode is not self.root and self._inodes.get(inode.ino) is inode:
             del self._inodes[inode.ino]
             self._undisplace(inode)
-            _taken_from(inode)
-
-
-def _put_into(inode: Inode, parent: Inode) -> None:
-    inode.parent = parent
-    if parent.below is None:
-        parent.below = set()
-    parent.below.add(inode)
-
-
-def _taken_from(inode: Inode) -> None:
-    parent = inode.parent
-    if parent is not None and parent.below is not None:
-        parent.below.discard(inode)
-        if not parent.below:
-            parent.below = None
+            inode.take_out()
 
 
 def _folder_of(listed: _Listed) -> int:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from zarrfs.fuse.inodes import Inode, InodeTable
+from zarrfs.fuse.inode import Inode
+from zarrfs.fuse.inodes import InodeTable
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.vfs.changed_entry import ChangedEntry, MovedEntry
 from zarrfs.vfs.file import StagedFile

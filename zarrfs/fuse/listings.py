@@ -6,7 +6,8 @@ import pyfuse3
 import trio
 
 from zarrfs.fuse.handles import OpenDirectory
-from zarrfs.fuse.inodes import UNKNOWN_FILE, Inode
+from zarrfs.fuse.inode import Inode
+from zarrfs.fuse.inodes import UNKNOWN_FILE
 from zarrfs.fuse.session import Session, below
 from zarrfs.fuse.stamps import stamp_of
 from zarrfs.fuse.translation import Attributor, name_of

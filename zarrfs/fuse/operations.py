@@ -18,7 +18,7 @@ import trio
 from zarrfs.buffers import Buffer
 from zarrfs.errors import CaseConflict, EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
-from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.inode import Inode
 from zarrfs.fuse.listings import Listings
 from zarrfs.fuse.session import Session, below, numbers_of
 from zarrfs.fuse.stamps import matches_kernel, stamp_of

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import trio
 
 from zarrfs.fuse.handles import OpenFile
-from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.inode import Inode
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.unheard import Unheard
 

@@ -19,7 +19,7 @@ import trio
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreTimeout
 from zarrfs.fuse.handles import OpenFile
-from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.inode import Inode
 from zarrfs.vfs.loading import Change
 
 _LONG = 1.0

@@ -10,7 +10,8 @@ import trio
 
 from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory, StaleEntry
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
-from zarrfs.fuse.inodes import NAMELESS, NOW, Inode, InodeTable
+from zarrfs.fuse.inode import NAMELESS, NOW, Inode
+from zarrfs.fuse.inodes import InodeTable
 from zarrfs.fuse.kernel_cache import KernelCache
 from zarrfs.fuse.notice_queue import PATIENCE
 from zarrfs.fuse.notifier import MOMENT, Notifier

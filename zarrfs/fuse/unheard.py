@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from zarrfs.fuse.handles import OpenFile
-from zarrfs.fuse.inodes import Inode
+from zarrfs.fuse.inode import Inode
 
 log = logging.getLogger(__name__)
 
