@@ -9,6 +9,7 @@ get the shorter time too.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from zarrfs.vfs.node import Directory, File, VfsNode
 
 WATCHED_SECONDS = 300.0
 
-_RECENT = 4096
+_RECORDS = 1 << 16
 
 
 @dataclass(slots=True)
@@ -42,9 +43,9 @@ class KernelCache:
         self._timeout = timeout
         self._is_watched = is_watched
         self._leaving: dict[str, Leaving] = {}
-        # The last changed paths, in order, with the epoch of their last change, and the last epoch of which they may not be all.
-        self._recent: dict[str, int] = {}
-        self._not_recent = 0
+        # The epoch of the last change of a path, by its hash: of many changes during a long listing, each concerns few other names.
+        self._changed = array("Q", bytes(8 * _RECORDS))
+        self._all_changed = 0
         self.epoch = 0
         """Counts changes: equal values mean that nothing changed between."""
 
@@ -53,7 +54,7 @@ class KernelCache:
 
         ``path``: of the entry, unless it cannot have changed since then.
         """
-        if path is not None and epoch != self.epoch and (epoch < self._not_recent or epoch < self._recent.get(path, 0)):
+        if path is not None and epoch != self.epoch and epoch < max(self._all_changed, self._changed[hash(path) % _RECORDS]):
             return 0, 0
         if self._timeout and epoch == self.epoch and self._is_watched():
             return self._timeout, max(self._timeout, WATCHED_SECONDS)
@@ -106,13 +107,13 @@ class KernelCache:
         ``superseded``: paths of files whose open handles keep the old value.
         """
         self.epoch += 1
-        self._not_recent = self.epoch
+        self._all_changed = self.epoch
         return self._forgetting(path, superseded)
 
     def moved(self, entries: Iterable[MovedEntry]) -> None:
         """Record renames through another view: the new names have the same inodes, and open files and folders stay valid."""
         self.epoch += 1
-        self._not_recent = self.epoch
+        self._all_changed = self.epoch
         for entry in entries:
             old, new, is_folder = entry.old, entry.new, entry.is_folder
             inode = self._inodes.find(old)
@@ -163,11 +164,7 @@ class KernelCache:
                     inode.parent.expired = True
 
     def _record(self, path: str) -> None:
-        self._recent.pop(path, None)
-        self._recent[path] = self.epoch
-        if len(self._recent) > _RECENT:
-            oldest = next(iter(self._recent))
-            self._not_recent = max(self._not_recent, self._recent.pop(oldest))
+        self._changed[hash(path) % _RECORDS] = self.epoch
 
     def _forgetting(self, path: str, superseded: Container[str]) -> Iterator[None]:
         top = self._inodes.find(path)
