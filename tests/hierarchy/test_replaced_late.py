@@ -27,11 +27,11 @@ def autojump_clock() -> MockClock:
     return MockClock(autojump_threshold=0)
 
 
-async def queue_a_chunk(tree: MountTree) -> None:
+async def queue_a_chunk(tree: MountTree, data_type: str = "<i4") -> None:
     file = await walk(tree, "chunks/a/1")
     assert isinstance(file, File)
     handle = await file.open(OpenFlags(write=True))
-    await handle.write(0, np.full(8, 99, "<i4").tobytes())
+    await handle.write(0, np.full(8, 99, data_type).tobytes())
     await handle.flush()
     await handle.release()
     assert tree.stats()["pending_shards"] == 1
@@ -97,3 +97,36 @@ async def test_what_waits_goes_with_an_array_that_is_erased_late(
         assert await tree.publish_all() == []
         assert not (tmp_path / "rescued").exists()
         assert tree.stats()["pending_shards"] == 0
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize(
+    ("dialect", "step"), [("v3", ("*", "exchange_prefixes")), ("v3_2022", ("meta/root/a.array.json", "set"))], ids=["v3", "v3_2022"]
+)
+@trio_test
+async def test_what_waits_for_the_new_array_stays_when_a_save_that_took_effect_late_is_repeated(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str, step: tuple[str, ...]
+) -> None:
+    """The repeated save took the array that it had stored for the one to be replaced, and dropped its chunks."""
+    inner = MemoryStore()
+    store = HangingStore(inner)
+    options = {"new_dialect": dialect, "new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
+    new, wanted = np.arange(16.0), np.r_[np.arange(8.0), np.full(8, 99.0)]
+    async with tree_over(store, cache_dir=str(tmp_path), **options) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, File)
+        handle = await file.open(OpenFlags(write=True, truncate=True))
+        await handle.write(0, npy(new))
+        store.hang(*step)
+        with pytest.raises(StoreTimeout):
+            await handle.flush()
+        store.answer()
+        await trio.sleep(100)
+        await queue_a_chunk(tree, "<f8")
+        await handle.flush()
+        await handle.release()
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), wanted)
+        assert await tree.publish_all() == []
+    async with tree_over(inner, **options) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), wanted)

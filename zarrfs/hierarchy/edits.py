@@ -153,8 +153,9 @@ class NodeEditor:
             chunks = await chunk_keys(self._hierarchy, replaced) if isinstance(replaced, ArrayNode) else ()
             live = self._hierarchy.live.at(node.path)
             prefix = live.chunk_prefix if live is not None else Prefix("")
-            await placing.put(layout, node, before, chunks, over=over)
-            if over and live is not None:
+            placing.begin_replacing(live)
+            is_new = await placing.put(layout, node, before, chunks, over=over)
+            if over and live is not None and (is_new or live is placing.replaces):
                 await self._hierarchy.replaced(live, node.path, prefix)
 
     async def turn_into_array(self, node: ArrayNode) -> None:

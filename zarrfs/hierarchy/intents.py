@@ -65,6 +65,7 @@ class Intent:
         """True if a decisive step timed out, and its outcome was not determined since."""
         self.is_done = False
         """True if all content is in its final position, whatever the record says."""
+        self.replaces: object = None  # The array in use that it replaces: one found at that path later is the new one.
         self._steps: list[trio.Event] = []
         self._late: list[trio.Event] = []
         self.prefix = APART.child(name if name is not None else uuid.uuid4().hex)

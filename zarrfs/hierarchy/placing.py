@@ -14,6 +14,7 @@ from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.hierarchy.intents import Intents, copy_into_place
+from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.stored_documents import weight
@@ -61,10 +62,20 @@ class Placing:
             self.is_placed = self._intent.is_done = True
         return self.is_placed
 
+    @property
+    def replaces(self) -> object:
+        """The array in use that the first `put` was to replace. One found at its path later is the new one."""
+        return self._intent.replaces
+
+    def begin_replacing(self, live: LiveArray | None) -> None:
+        """Record the array in use that the first `put` is to replace."""
+        if not self.was_tried:
+            self._intent.replaces = live
+
     async def put(
         self, layout: Layout, node: ArrayNode, before: Mapping[Key, bytes], chunks: Sequence[Key] = (), *, over: bool
-    ) -> None:
-        """Put the array in place: of nothing, or ``over`` the array there.
+    ) -> bool:
+        """Put the array in place: of nothing, or ``over`` the array there. Return False if an earlier attempt has done so.
 
         ``before``: documents of that array; ``chunks``: its chunks, if it is at the root. Raises `EntryExists`.
         """
@@ -73,7 +84,7 @@ class Placing:
             self._intent.is_unknown = False
             if await self._resolve() and not layout.per_node:
                 self.is_placed = self._intent.is_done = True
-                return
+                return False
             if not layout.per_node:
                 # The caller has read the documents before they were put back.
                 raise StoreTimeout(f"{node.path}: earlier attempt was undone: store timed out", key=node.path)
@@ -85,14 +96,14 @@ class Placing:
             if isinstance(replaced, ArrayNode):
                 node = replace(node, attributes=self.keep(replaced))
         written = layout.format(node)
-        prefix = prefix_of(layout, node)
+        prefix, is_new = prefix_of(layout, node), True
         if node.path == ROOT or not self._store.capabilities.rename:
             erased = tuple(chunks) if node.path == ROOT else None
             await self._copy(node, prefix, before, written, erased)
         else:
             try:
                 if layout.per_node:
-                    await self._put_folder(layout, node, written, prefix, over=over)
+                    is_new = await self._put_folder(layout, node, written, prefix, over=over)
                 elif over:
                     await self._replace(node, prefix, before, written)
                 else:
@@ -101,6 +112,7 @@ class Placing:
                 log.info("%s: copied into place: %s", node.path, error)
                 await self._copy(node, prefix, before, written, None)
         self.is_placed = self._intent.is_done = True
+        return is_new
 
     def document(self, layout: Layout, node: ArrayNode) -> tuple[Key, Generation | None]:
         """Return the document stored last, at its final key, and its generation."""
@@ -147,11 +159,11 @@ class Placing:
 
     async def _put_folder(
         self, layout: Layout, node: ArrayNode, written: Mapping[Key, bytes], target: Prefix, *, over: bool
-    ) -> None:
+    ) -> bool:
         # A failed step may still have taken effect.
         if await self._is_there(target):
             self._intent.is_unknown = False
-            return
+            return False
         if self._intent.is_unknown:
             raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
         for key, value in written.items():
@@ -167,6 +179,7 @@ class Placing:
             if not await self._is_there(target):
                 raise
             self._intent.is_unknown = False
+        return True
 
     async def _is_there(self, prefix: Prefix) -> bool:
         if self._document is None or self._document[1] is None:

@@ -208,8 +208,7 @@ class UnfinishedOperations:
             intent.is_unknown = False
             return
         async with self._hierarchy.live.lock.changing(*_targets(record)):
-            # Nothing was read there since: it is the array from before the operation.
-            before = self._hierarchy.live.at(record.path) if record.operation == "replace" else None
+            before = self._hierarchy.live.at(record.path)
             intent.is_unknown = False
             try:
                 is_done = await intent.resolve()
@@ -224,7 +223,7 @@ class UnfinishedOperations:
             except BaseException:
                 intent.is_unknown = True
                 raise
-            if is_done and before is not None:
+            if is_done and before is not None and before is intent.replaces:
                 await self._hierarchy.replaced(before, record.path, before.chunk_prefix)
         intent.is_done = True
         self._intents[intent].set()

@@ -167,7 +167,7 @@ class NewArrayStage(Stage):
             await (self._writer.publish() if is_zero else self._writer.publish_whole())
             over = self._replaced.live if self._replaced is not None else None
             if self._placing is not None and self._placing.is_unsettled:
-                await self._context.editor.settle(self._placing, self._node, over=over)
+                await self._context.editor.settle(self._placing, replace(self._node, path=self._path), over=over)
             layout = await self._context.editor.layout_for(self._path)
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
             await (self._create(node) if self._placing is None else self._put(node, self._placing, over))
