@@ -113,8 +113,8 @@ class OverlayDirectory(Directory):
     async def rename_file(self, file: StagedFile, content: Content, target: VfsNode | None) -> None:
         """Run rename(2) of a file that is not temporary to a name that is not temporary either."""
 
-    async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
-        """Run rename(2) of a file that is not temporary to a temporary name. Raises `NotPermitted`."""
+    async def withdraw(self, file: StagedFile, content: TemporaryContent, new_directory: OverlayDirectory) -> None:
+        """Run rename(2) of a file that is not temporary to a temporary name. Raises `NotPermitted`, `AcrossViews`."""
         raise NotPermitted(f"{file.ident!r}: under the name {content.ident!r} it would not be stored", key=file.ident)
 
     async def erase_file(self, file: StagedFile) -> None:
@@ -295,7 +295,7 @@ class OverlayDirectory(Directory):
             if isinstance(file, TemporaryFile):
                 await self._layers.temporaries.move(file, content)
             elif isinstance(content, TemporaryContent):
-                await self.withdraw(file, content)
+                await self.withdraw(file, content, new_directory)
             else:
                 await self.rename_file(file, content, target)
 

@@ -193,8 +193,12 @@ class NodeFolder(OverlayDirectory):
         # The values may differ in kind: the program has to copy them instead.
         raise AcrossViews(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
 
-    async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
+    async def withdraw(self, file: StagedFile, content: TemporaryContent, new_directory: OverlayDirectory) -> None:
         if not isinstance(file.content, DocumentContent):
+            assert isinstance(new_directory, NodeFolder)
+            if await new_directory._may_wait(await new_directory._contents(), content.ident.rpartition("/")[2]):
+                # mv(1) of an array into another hierarchy renames each of its files first, and copies them on this error only.
+                raise AcrossViews(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
             raise NotPermitted(
                 f"{file.ident!r} is a chunk: under the name {content.ident!r} it would not be stored", key=file.ident
             )

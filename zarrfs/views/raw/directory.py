@@ -217,7 +217,7 @@ class RawDirectory(OverlayDirectory):
             await self._store.erase(old)
         return moved
 
-    async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
+    async def withdraw(self, file: StagedFile, content: TemporaryContent, new_directory: OverlayDirectory) -> None:
         await self._context.temporaries.move(file, content)
 
     async def rename_folder(

@@ -266,7 +266,7 @@ class WholeArrayGroup(OverlayDirectory):
         async with staging.renaming(file.ident, content), staging.unnaming(content.ident):
             await self.context.editor.rename(old.path, content.path, over=target is not None)
 
-    async def withdraw(self, file: StagedFile, content: TemporaryContent) -> None:
+    async def withdraw(self, file: StagedFile, content: TemporaryContent, new_directory: OverlayDirectory) -> None:
         raise NameInvalid(f"{content.ident!r}: the file of an array ends in {self.container.suffix}", key=content.ident)
 
     async def rename_folder(
