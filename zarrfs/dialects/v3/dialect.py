@@ -217,11 +217,12 @@ class V3Layout(Layout):
             own = self._key(path)
             for ancestor in path.ancestors():
                 relative = _relative(path, ancestor)
-                if own not in documents:
+                document = parse_object(own, documents[own], LOOSE) if own in documents else {}
+                if not _is_ours(document):
+                    # It may be the entry point of a hierarchy of 2019 or 2022.
                     gone.setdefault(self._key(ancestor), []).append(relative)
                     continue
                 # A copy within the copy would have to be kept up to date, too.
-                document = parse_object(own, documents[own], LOOSE)
                 document.pop(MEMBER, None)
                 changes.setdefault(self._key(ancestor), {})[relative] = document
         return {
