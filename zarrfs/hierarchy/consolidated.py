@@ -23,9 +23,14 @@ class ConsolidatedCopies:
         self._hierarchy = hierarchy
         self._store = store
 
-    async def take_out(self, path: NodePath) -> None:
-        """Remove the node at ``path`` and all below it from the copies."""
+    async def take_out(self, path: NodePath, *, with_folder: bool = False) -> None:
+        """Remove the node at ``path`` and all below it from the copies.
+
+        ``with_folder``: a hierarchy that begins at ``path`` is moved or erased with its own copy, which then stays as it is.
+        """
         for layout in await self._hierarchy.layouts(path):
+            if with_folder and begins_at(layout, path):
+                continue
             await self._revise(layout.consolidated_keys(path), partial(layout.copies_without, path))
 
     async def write_out(self, layout: Layout, path: NodePath) -> None:
@@ -146,3 +151,8 @@ class ConsolidatedCopies:
 def is_implicit(node: Node) -> bool:
     """Return True for a group without documents of its own."""
     return isinstance(node, GroupNode) and not node.explicit
+
+
+def begins_at(layout: Layout, path: NodePath) -> bool:
+    """Return True if ``path`` is the root of a hierarchy with an entry point."""
+    return not layout.per_node and layout.prefix == path.prefix

@@ -148,7 +148,7 @@ class NodeEditor:
     async def _put(self, layout: Layout, node: ArrayNode, placing: Placing, *, over: bool) -> None:
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
         async with self._hierarchy.live.lock.changing(node.path.prefix, prefix_of(layout, node), *documents):
-            before = await self._hierarchy.documents(documents)
+            before = await self._hierarchy.documents(await self._own_documents(layout, node.path))
             replaced = await self._hierarchy.node(node.path) if node.path == ROOT else None
             chunks = await chunk_keys(self._hierarchy, replaced) if isinstance(replaced, ArrayNode) else ()
             live = self._hierarchy.live.at(node.path)
@@ -157,6 +157,17 @@ class NodeEditor:
             is_new = await placing.put(layout, node, before, chunks, over=over)
             if over and live is not None and (is_new or live is placing.replaces):
                 await self._hierarchy.replaced(live, node.path, prefix)
+
+    async def _own_documents(self, layout: Layout, path: NodePath) -> list[Key]:
+        """Return the keys of the documents of nodes at ``path``.
+
+        At a root, other keys may have the names of another dialect's documents: the entry point of 2019 and 2022 has that of final v3.
+        """
+        layouts = await self._hierarchy.layouts(path)
+        if path == ROOT:
+            layouts = [each for each in layouts if await self._hierarchy.is_described(path, each)]
+        entry = layout.entry_documents()
+        return [key for each in layouts for key in each.document_keys(path) if key not in entry]
 
     async def turn_into_array(self, node: ArrayNode) -> None:
         """Replace the group at ``node.path``, which contains no node, by this array. The attributes are those of ``node``.

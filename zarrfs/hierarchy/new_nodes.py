@@ -18,7 +18,7 @@ from zarrfs.errors import (
     StaleEntry,
     StoreUnsupported,
 )
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, is_implicit
 from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.live_array import LiveArray
@@ -124,6 +124,9 @@ class NewNodes:
         if begins_at(layout, path):
             prefixes = (path.prefix,)
             own.update(map(path.prefix.child, layout.own_names))
+            if await self._hierarchy.documents(layout.consolidated_keys(path)):
+                # Other documents may belong to its copy.
+                own.update(layout.new_copy(path, {}))
         if node is not None and (
             found := await hidden_keys(self._store, node, dict.fromkeys(prefixes), own, layout.dialect.lock_suffix)
         ):
@@ -312,11 +315,6 @@ class NewNodes:
         else:
             groups = self._hierarchy.empty_groups
             groups.keep(group.path, groups.attributes(group.path))
-
-
-def begins_at(layout: Layout, path: NodePath) -> bool:
-    """Return True if ``path`` is the root of a hierarchy with an entry point."""
-    return not layout.per_node and layout.prefix == path.prefix
 
 
 async def is_in_use(hierarchy: Hierarchy, path: NodePath) -> bool:

@@ -13,10 +13,10 @@ import trio
 
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import KeyConflict, NoSuchEntry, NotPermitted, StoreAccessDenied, StoreFull, StoreQuotaExceeded
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at
 from zarrfs.hierarchy.erasing import erase_keys, erase_most, take_away
 from zarrfs.hierarchy.intents import Intent, Intents
-from zarrfs.hierarchy.new_nodes import NewNodes, begins_at
+from zarrfs.hierarchy.new_nodes import NewNodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.records import Record
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
@@ -42,11 +42,16 @@ class NodeErasing:
         if node is None:
             raise NoSuchEntry(f"{path}: no such node", key=path)
         if path == ROOT:
-            documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
-            async with self._hierarchy.live.lock.changing(*documents):
+            if not isinstance(node, ArrayNode):
+                raise NotPermitted("/: the root group cannot be removed", key=ROOT)
+            await self._copies.write_out(layout, ROOT)
+            try:
+                await self._copies.take_out(ROOT)
                 await self._erase_root_array(node)
-                for key in documents:
-                    self._hierarchy.live.erased(key)
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await self._copies.put_in(layout, ROOT)
+                raise
             return
         if isinstance(node, ArrayNode):
             if await self._hierarchy.documents(layout.group_keys(path)):
@@ -56,7 +61,7 @@ class NodeErasing:
         await self._new.keep_parent(path)
         await self._copies.write_out(layout, path)
         try:
-            await self._copies.take_out(path)
+            await self._copies.take_out(path, with_folder=True)
             await self._erase(layout, node, intent)
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -148,19 +153,21 @@ class NodeErasing:
     async def _erase_documents(self, layout: Layout, path: NodePath) -> None:
         await self._store.erase_values(await self._hierarchy.documents(layout.document_keys(path)))
 
-    async def _erase_root_array(self, node: Node) -> None:
-        if not isinstance(node, ArrayNode):
-            raise NotPermitted("/: the root group cannot be removed", key=ROOT)
-        keys = await chunk_keys(self._hierarchy, node)
-        kept = (await self._new.layout_for(ROOT)).kept_prefixes(node)
-        for layout in await self._hierarchy.layouts(ROOT):
-            # Keys beside an array at the root are not its own, even if named as some dialect's document.
-            if await self._hierarchy.is_described(ROOT, layout):
-                await self._erase_documents(layout, ROOT)
-        await self._hierarchy.queued.drop(self._hierarchy.queued.below(node.chunk_prefix))
-        await erase_keys(self._store, keys)
-        for prefix in kept:
-            await self._store.erase_prefix(prefix)
+    async def _erase_root_array(self, node: ArrayNode) -> None:
+        documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
+        async with self._hierarchy.live.lock.changing(*documents):
+            keys = await chunk_keys(self._hierarchy, node)
+            kept = (await self._new.layout_for(ROOT)).kept_prefixes(node)
+            for layout in await self._hierarchy.layouts(ROOT):
+                # Keys beside an array at the root are not its own, even if named as some dialect's document.
+                if await self._hierarchy.is_described(ROOT, layout):
+                    await self._erase_documents(layout, ROOT)
+            await self._hierarchy.queued.drop(self._hierarchy.queued.below(node.chunk_prefix))
+            await erase_keys(self._store, keys)
+            for prefix in kept:
+                await self._store.erase_prefix(prefix)
+            for key in documents:
+                self._hierarchy.live.erased(key)
 
 
 async def chunk_keys(hierarchy: Hierarchy, node: ArrayNode) -> list[Key]:

@@ -27,10 +27,10 @@ from zarrfs.errors import (
     StoreUnsupported,
     ZarrfsError,
 )
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, is_implicit
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.moves import Target, exists
-from zarrfs.hierarchy.new_nodes import NewNodes, begins_at
+from zarrfs.hierarchy.new_nodes import NewNodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
@@ -101,7 +101,7 @@ class Renaming:
         try:
             if target is not None:
                 await self._copies.take_out(new_path)
-            await self._copies.take_out(path)
+            await self._copies.take_out(path, with_folder=True)
             if is_one:
                 await self._in_one(layout, path, new_path, intent if target is not None else None)
             else:

@@ -252,7 +252,10 @@ class NewArrayStage(Stage):
     async def _new_node(self, head: Head) -> ArrayNode:
         try:
             layout = await self._context.editor.layout_for(self._path)
-            group = await self._context.hierarchy.documents(layout.document_keys(self._path.parent))
+            above = self._path.parent
+            # An array may be the root of a hierarchy of its own (2019, 2022).
+            around = layout if layout.holds(above) else await self._context.editor.layout_for(above)
+            group = await self._context.hierarchy.documents(around.document_keys(above))
             self._making.document = next(iter(group), None)
             old = self._replaced.array.node if self._replaced is not None else None
             data_type, order = from_numpy(np.dtype(head.dtype)), "F" if head.fortran_order else "C"
