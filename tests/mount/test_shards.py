@@ -172,6 +172,24 @@ def test_what_cannot_be_stored_at_the_end_is_told(tmp_path: Path) -> None:
     assert shards_in(store)["c/0"] == whole["c/0"][:-1] + b"?"
 
 
+@pytest.mark.parametrize("name", ["chunks/a/0", "zarr3/a/c/0"])
+def test_writing_into_a_shard_with_a_damaged_entry_is_an_error_of_the_store(name: str, tmp_path: Path) -> None:
+    (store := tmp_path / "store").mkdir()
+    options = ("--new-dialect", "v3_2022", "--new-shards", "4", "--new-chunks", "4", "--new-codecs", "none", "--shard-delay", "0")
+    with mounted(store, *options, ends_with=7) as mount:
+        np.save(mount.path / "npy/a.npy", np.arange(16, dtype="<i4"))
+        shard = store / "data/root/a/c0"
+        data = shard.read_bytes()
+        # The second of four pairs of offset and length leads outside.
+        damaged = data[:-48] + (10**12).to_bytes(8, "little") + data[-40:]
+        shard.write_bytes(damaged)
+        fd = os.open(mount.path / name, os.O_WRONLY | os.O_TRUNC)
+        os.write(fd, np.full(4, 7, "<i4").tobytes())
+        with pytest.raises(OSError, match="Input/output error"):
+            os.close(fd)
+    assert shard.read_bytes() == damaged
+
+
 @pytest.mark.parametrize("folder", ["chunks", "chunks/g", "chunks/g/a", "zarr3/g", "npy", "npy/g", "raw"])
 @pytest.mark.parametrize("dialect", ["v3", "v3_2022"])
 def test_fsync_of_any_folder_above_stores_what_waits(tmp_path: Path, dialect: str, folder: str) -> None:

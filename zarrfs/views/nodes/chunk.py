@@ -20,6 +20,7 @@ from zarrfs.errors import (
     FileTooLarge,
     GenerationMismatch,
     LayoutChanged,
+    ShardIndexInvalid,
     StaleEntry,
     StoreUnsupported,
     ZarrfsError,
@@ -255,6 +256,9 @@ class DecodedChunk(ChunkFile):
 
         try:
             await self._in_layout(store)
+        except ShardIndexInvalid:
+            # The stored shard is damaged, not the content.
+            raise
         except (ChunkDecodeError, ChunkEncodeError) as error:
             if not self._is_variable:
                 raise
@@ -361,6 +365,8 @@ class EncodedChunk(ChunkFile):
     async def publish(self, data: Buffer) -> None:
         try:
             await self._in_layout(lambda array: array.write_encoded(self._coords, data))
+        except ShardIndexInvalid:
+            raise
         except ChunkDecodeError as error:
             raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
 
