@@ -10,6 +10,7 @@ Belongs to one event loop.
 from __future__ import annotations
 
 import contextvars
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
@@ -25,6 +26,7 @@ from zarrfs.stores.presupposing import presupposing
 _FENCED_SECONDS = 1.0
 _CONFIRMATIONS = 64
 
+_waited_until: weakref.WeakKeyDictionary[trio.Event, float] = weakref.WeakKeyDictionary()
 _has_memory: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_reads_with_memory", default=False)
 _holds: contextvars.ContextVar[tuple[_Hold, ...]] = contextvars.ContextVar("zarrfs_held_nodes", default=())
 
@@ -228,16 +230,17 @@ class LiveNode:
 
 
 async def unfenced(fences: list[trio.Event], path: NodePath) -> None:
-    """Return when all these events are set. Raises `StoreTimeout` after a while: the position of the node is then unknown."""
-    if fences:
-        with trio.move_on_after(_FENCED_SECONDS):
-            while fences:
-                ended = fences[0]
-                await ended.wait()
-                if ended in fences:
-                    fences.remove(ended)
-        if fences:
+    """Return when all these events are set. Raises `StoreTimeout` after a while: the position of the node is then unknown.
+
+    However many tasks wait for an event, one after the other, they wait for one while together."""
+    while fences:
+        ended = fences[0]
+        with trio.move_on_at(_waited_until.setdefault(ended, trio.current_time() + _FENCED_SECONDS)):
+            await ended.wait()
+        if not ended.is_set():
             raise StoreTimeout(f"{path}: move or removal still pending: the store does not answer", key=path)
+        if ended in fences:
+            fences.remove(ended)
 
 
 class _Hold:

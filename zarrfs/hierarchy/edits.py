@@ -30,7 +30,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import EraseOutside, erase_chunks, erase_in_steps
-from zarrfs.hierarchy.intents import Intents, store_together
+from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_nodes import NewNodes, require_no_nodes
 from zarrfs.hierarchy.node_erasing import NodeErasing, chunk_keys
@@ -40,7 +40,8 @@ from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.recorded_copies import copies_recorded
 from zarrfs.hierarchy.renaming import Renaming
 from zarrfs.hierarchy.revising import revise
-from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.hierarchy.storing_together import store_together
+from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.stores.base import Store
@@ -115,12 +116,11 @@ class NodeEditor:
                 await erase_in_steps(self._store, prefix_of(layout, node))
         return None
 
-    async def settle(self, placing: Placing, node: ArrayNode, *, over: LiveArray | None) -> None:
-        """Undo or complete a failed `put`. Until then ``over`` may count as absent: its attributes and layout would not be kept."""
+    async def settle(self, placing: Placing, node: ArrayNode) -> None:
+        """Undo or complete a failed `put`. Until then the array to be replaced may count as absent, and its layout as unknown."""
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
         async with self.editing(node.path), self._hierarchy.live.lock.changing(node.path.prefix, node.chunk_prefix, *documents):
-            if await placing.settle() and over is not None and over.path == node.path:
-                await self._hierarchy.replaced(over, node.path, over.chunk_prefix)
+            await placing.settle()
         self._hierarchy.forget_all()
 
     async def put(self, node: ArrayNode, placing: Placing, *, over: LiveArray | None) -> None:
@@ -152,11 +152,10 @@ class NodeEditor:
             replaced = await self._hierarchy.node(node.path) if node.path == ROOT else None
             chunks = await chunk_keys(self._hierarchy, replaced) if isinstance(replaced, ArrayNode) else ()
             live = self._hierarchy.live.at(node.path)
-            prefix = live.chunk_prefix if live is not None else Prefix("")
-            placing.begin_replacing(live)
-            is_new = await placing.put(layout, node, before, chunks, over=over)
-            if over and live is not None and (is_new or live is placing.replaces):
-                await self._hierarchy.replaced(live, node.path, prefix)
+            follow = None
+            if over and live is not None:
+                follow = partial(self._hierarchy.replaced, live, node.path, live.chunk_prefix)
+            await placing.put(layout, node, before, chunks, over=over, on_done=follow)
 
     async def _own_documents(self, layout: Layout, path: NodePath) -> list[Key]:
         """Return the keys of the documents of nodes at ``path``.

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 
@@ -36,9 +36,8 @@ from zarrfs.errors import (
 from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_rest, require_all
 from zarrfs.hierarchy.records import MAX_NBYTES, Record
-from zarrfs.hierarchy.revising import Read, put_each
 from zarrfs.hierarchy.stored_documents import are_stored
-from zarrfs.keys import APART, ROOT, ByteRange, Key, NodePath, Prefix
+from zarrfs.keys import APART, ByteRange, NodePath, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -48,6 +47,8 @@ RECORD = "intent.json"
 _NAME = re.compile("[0-9a-f]{32}")
 _ASIDE = ".kept/"
 _LOCKED_SECONDS = 1.0
+
+OnDone = Callable[[], Awaitable[None]]
 
 
 class Intent:
@@ -65,7 +66,8 @@ class Intent:
         """True if a decisive step timed out, and its outcome was not determined since."""
         self.is_done = False
         """True if all content is in its final position, whatever the record says."""
-        self.replaces: object = None  # The array in use that it replaces: one found at that path later is the new one.
+        self.on_done: OnDone | None = None
+        """Called once (`done`) when the operation is found to be completed, by whichever attempt: arrays in use follow."""
         self._steps: list[trio.Event] = []
         self._late: list[trio.Event] = []
         self.prefix = APART.child(name if name is not None else uuid.uuid4().hex)
@@ -242,10 +244,19 @@ class Intent:
         """Run `resolve` with the last stored record."""
         if self.is_unknown:
             return False
-        if self._noted is not None and self._noted.moves:
-            # The update of the record may have failed and yet taken effect.
+        if (begun := self._noted) is not None and begun.moves:
+            # Its update, or its erasure at the end, may have failed and yet taken effect.
             await self.record()
-        return self._noted is None or await resolve(self.store, self, self._noted)
+        is_done = self._noted is None or await resolve(self.store, self, self._noted)
+        if is_done and begun is not None:
+            await self.done()
+        return is_done
+
+    async def done(self) -> None:
+        """Run `on_done`, unless it was run: the new content is in place."""
+        on_done, self.on_done = self.on_done, None
+        if on_done is not None:
+            await on_done()
 
     async def keep_aside(self) -> Prefix:
         """Move all that is apart to where no mount looks for operations, and return the prefix: it has no position any more."""
@@ -398,20 +409,6 @@ async def _require_no_others(store: Store, record: Record) -> None:
         value = await store.get(key)
         if value is not None and bytes(value) not in (record.before.get(key), record.after.get(key)):
             raise KeyConflict(f"{record.path}: {key} was stored by another program since", key=key)
-
-
-async def store_together(intents: Intents, path: NodePath, read: Read, after: Mapping[Key, bytes]) -> None:
-    """Store the documents ``after`` that describe the node at ``path``, all or none; ``read``: the existing ones among them.
-
-    Raises `GenerationMismatch` if another program stored one of them since; its value then stays.
-    """
-    if len(after) < 2:
-        await put_each(intents.store, read, after)
-        return
-    before = {key: read[key].content for key in after if key in read}
-    async with intents.around(Record("amend", path, ROOT.prefix, erased=(), before=before, after=after)) as intent:
-        await put_each(intents.store, read, after)
-        await intent.forget()
 
 
 async def _resolve_documents(store: Store, record: Record) -> bool:

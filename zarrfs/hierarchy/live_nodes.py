@@ -315,6 +315,12 @@ class LiveNodes:
         else:
             self._anchor(node)
 
+    def fence(self, targets: Sequence[Key | Prefix], known: trio.Event) -> None:
+        """Let lookups, readers and writers of what may be at ``targets`` wait until it is ``known`` (see `StructureLock.fence`)."""
+        self.lock.fence(tuple(targets), [known])
+        for node in dict.fromkeys(node for target in targets for node in self._affected(target)):
+            node.fences.append(known)
+
     def _end(self, node: LiveArray, why: str) -> None:
         self._end_alone(node, why)
         self.removed(node.path, why)

@@ -13,13 +13,13 @@ import trio
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
-from zarrfs.hierarchy.intents import Intents, copy_into_place
-from zarrfs.hierarchy.live_array import LiveArray
+from zarrfs.hierarchy.intents import Intents, OnDone, copy_into_place
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.stored_documents import weight
 from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model.metadata import ArrayNode
+from zarrfs.stores.moving import moving
 from zarrfs.stores.values import Generation
 
 log = logging.getLogger(__name__)
@@ -56,35 +56,32 @@ class Placing:
         # Without a record all of it is apart: what a kill leaves is deleted.
         await self._intent.hold()
 
-    async def settle(self) -> bool:
-        """Undo an earlier `put`, or complete it, where that failed; return True if it is completed. Raises any error of the store."""
+    async def settle(self) -> None:
+        """Undo an earlier `put`, or complete it, where that failed. Raises any error of the store."""
         if await self._resolve():
             self.is_placed = self._intent.is_done = True
-        return self.is_placed
-
-    @property
-    def replaces(self) -> object:
-        """The array in use that the first `put` was to replace. One found at its path later is the new one."""
-        return self._intent.replaces
-
-    def begin_replacing(self, live: LiveArray | None) -> None:
-        """Record the array in use that the first `put` is to replace."""
-        if not self.was_tried:
-            self._intent.replaces = live
 
     async def put(
-        self, layout: Layout, node: ArrayNode, before: Mapping[Key, bytes], chunks: Sequence[Key] = (), *, over: bool
-    ) -> bool:
-        """Put the array in place: of nothing, or ``over`` the array there. Return False if an earlier attempt has done so.
+        self,
+        layout: Layout,
+        node: ArrayNode,
+        before: Mapping[Key, bytes],
+        chunks: Sequence[Key] = (),
+        *,
+        over: bool,
+        on_done: OnDone | None = None,
+    ) -> None:
+        """Put the array in place: of nothing, or ``over`` the array there.
 
-        ``before``: documents of that array; ``chunks``: its chunks, if it is at the root. Raises `EntryExists`.
+        ``before``: documents of that array; ``chunks``: its chunks, if it is at the root. ``on_done``: called when the array is in place,
+        however late that is found out (`Intent.on_done`); that of an earlier attempt, if it has done so. Raises `EntryExists`.
         """
         self.was_tried = True
         if self._intent.is_unknown and not self._intent.may_take_effect:
             self._intent.is_unknown = False
             if await self._resolve() and not layout.per_node:
                 self.is_placed = self._intent.is_done = True
-                return False
+                return
             if not layout.per_node:
                 # The caller has read the documents before they were put back.
                 raise StoreTimeout(f"{node.path}: earlier attempt was undone: store timed out", key=node.path)
@@ -96,14 +93,36 @@ class Placing:
             if isinstance(replaced, ArrayNode):
                 node = replace(node, attributes=self.keep(replaced))
         written = layout.format(node)
-        prefix, is_new = prefix_of(layout, node), True
+        prefix = prefix_of(layout, node)
+        # A failed step of an earlier attempt may still have taken effect.
+        if layout.per_node and await self._is_there(prefix):
+            self._intent.is_unknown = False
+        elif self._intent.is_unknown:
+            raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
+        else:
+            self._intent.on_done = on_done
+            await self._put(layout, node, written, prefix, before, chunks, over=over)
+        self.is_placed = self._intent.is_done = True
+        await self._intent.done()
+
+    async def _put(
+        self,
+        layout: Layout,
+        node: ArrayNode,
+        written: Mapping[Key, bytes],
+        prefix: Prefix,
+        before: Mapping[Key, bytes],
+        chunks: Sequence[Key],
+        *,
+        over: bool,
+    ) -> None:
         if node.path == ROOT or not self._store.capabilities.rename:
             erased = tuple(chunks) if node.path == ROOT else None
             await self._copy(node, prefix, before, written, erased)
         else:
             try:
                 if layout.per_node:
-                    is_new = await self._put_folder(layout, node, written, prefix, over=over)
+                    await self._put_folder(layout, node, written, prefix, over=over)
                 elif over:
                     await self._replace(node, prefix, before, written)
                 else:
@@ -111,8 +130,6 @@ class Placing:
             except StoreUnsupported as error:
                 log.info("%s: copied into place: %s", node.path, error)
                 await self._copy(node, prefix, before, written, None)
-        self.is_placed = self._intent.is_done = True
-        return is_new
 
     def document(self, layout: Layout, node: ArrayNode) -> tuple[Key, Generation | None]:
         """Return the document stored last, at its final key, and its generation."""
@@ -159,13 +176,7 @@ class Placing:
 
     async def _put_folder(
         self, layout: Layout, node: ArrayNode, written: Mapping[Key, bytes], target: Prefix, *, over: bool
-    ) -> bool:
-        # A failed step may still have taken effect.
-        if await self._is_there(target):
-            self._intent.is_unknown = False
-            return False
-        if self._intent.is_unknown:
-            raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
+    ) -> None:
         for key, value in written.items():
             generation = await self._store.set(self._intent.new.key(key[len(target) :]), value)
             self._document = Key(key[len(target) :]), generation
@@ -179,7 +190,6 @@ class Placing:
             if not await self._is_there(target):
                 raise
             self._intent.is_unknown = False
-        return True
 
     async def _is_there(self, prefix: Prefix) -> bool:
         if self._document is None or self._document[1] is None:
@@ -206,7 +216,9 @@ class Placing:
         except StoreUnsupported:
             try:
                 with self._deciding():
-                    await self._store.rename_prefix(prefix, self._intent.old)
+                    # What is open of the array, and queued for it, stays until the new one is in place.
+                    with moving():
+                        await self._store.rename_prefix(prefix, self._intent.old)
                     await self._store.rename_prefix(self._intent.new, prefix)
             except BaseException:
                 await self._resolve()

@@ -10,7 +10,7 @@ program.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 
@@ -129,13 +129,16 @@ class Renaming:
             if intent is None:
                 self._require_moved(path, new_path, await store.rename_prefix(old, new), is_of_mount)
                 return
-            target = self._hierarchy.live.at(new_path)
-            prefix = target.chunk_prefix if target is not None else new
+            intent.on_done = self._following(path, new_path, ((path.prefix, new_path.prefix), (old, new)), over=True)
             is_renamed = False
             try:
-                await store.rename_prefix(new, intent.old)
-                self._require_moved(path, new_path, await store.rename_prefix(old, new), is_of_mount)
+                # Until both are renamed, what is open of the target, and queued for it, stays: it may be put back.
+                with moving():
+                    await store.rename_prefix(new, intent.old)
+                    if not await store.rename_prefix(old, new) and not is_of_mount:
+                        raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
                 is_renamed = True
+                await intent.done()
                 await store.rename_prefix(intent.old, intent.gone)
                 intent.is_done = True
             except BaseException as error:
@@ -150,8 +153,24 @@ class Renaming:
                 with suppress(ZarrfsError):
                     await intent.forget()
                 log.info("%s: renamed over: %s", new_path, error)
-            if target is not None:
-                await self._hierarchy.replaced(target, new_path, prefix)
+
+    def _following(
+        self, path: NodePath, new_path: NodePath, pairs: Sequence[tuple[Target, Target]], *, over: bool
+    ) -> Callable[[], Awaitable[None]]:
+        """Return a function to be called when the node at ``path`` is at ``new_path``: arrays in use follow, or end with what was there.
+
+        ``pairs``: old and new places of its parts."""
+        live = self._hierarchy.live
+        source, before = live.at(path), live.at(new_path) if over else None
+        prefix = before.chunk_prefix if before is not None else Prefix("")
+
+        async def follow() -> None:
+            if before is not None:
+                await self._hierarchy.replaced(before, new_path, prefix)
+            if live.at(path) is source:
+                live.renamed(path, new_path, pairs)
+
+        return follow
 
     def _require_moved(self, path: NodePath, new_path: NodePath, is_moved: bool, is_of_mount: bool) -> None:
         """Raise `NoSuchEntry` if another program has moved or removed the node, unless it is a group of this mount only."""
@@ -182,8 +201,7 @@ class Renaming:
             raise AcrossViews(f"{path}: no keys for its documents at {new_path}", key=path)
         live = self._hierarchy.live
         async with live.lock.changing(path.prefix, new_path.prefix, *(each for pair in pairs for each in pair if each)):
-            before = live.at(new_path)
-            prefix = before.chunk_prefix if before is not None else Prefix("")
+            intent.on_done = self._following(path, new_path, pairs, over=target is not None)
             if target is not None:
                 await intent.sync()
             each = layout.listing_prefix(new_path)
@@ -202,9 +220,7 @@ class Renaming:
                         is_moved = not any([await exists(self._store, old) for old, _ in there])
                     if intent.is_unknown or not is_moved or not isinstance(error, Exception):
                         raise
-            if before is not None and target is not None:
-                await self._hierarchy.replaced(before, new_path, prefix)
-            live.renamed(path, new_path, pairs)
+            await intent.done()
 
     def _pairs(self, layout: Layout, path: NodePath, new_path: NodePath, node: Node) -> list[tuple[Target, Target]]:
         """Return pairs (old, new) of possible places of parts of the node and those below it; ``new`` is empty if there is none.

@@ -115,7 +115,7 @@ class UnfinishedOperations:
         known = self._intents[intent] = trio.Event()
         if intent.is_unknown and intent.is_reported and (record := intent.noted) is not None:
             # Nothing is read or changed there before.
-            self._hierarchy.live.lock.fence(_targets(record), [known])
+            self._hierarchy.live.fence(_targets(record), known)
         self._start_soon(self._follow, intent)
 
     async def _follow(self, intent: Intent) -> None:
@@ -173,7 +173,8 @@ class UnfinishedOperations:
             if intent.is_unknown:
                 await self._determine(intent)
             elif record is not None and record.is_of_arrays and not intent.is_done:
-                await intent.resolve()
+                async with self._hierarchy.live.lock.changing(*_targets(record)):
+                    await intent.resolve()
                 intent.is_done = True
                 if not await self._is_renewed(intent, record):
                     # In its place is the record of the copies now.
@@ -208,7 +209,6 @@ class UnfinishedOperations:
             intent.is_unknown = False
             return
         async with self._hierarchy.live.lock.changing(*_targets(record)):
-            before = self._hierarchy.live.at(record.path)
             intent.is_unknown = False
             try:
                 is_done = await intent.resolve()
@@ -223,8 +223,6 @@ class UnfinishedOperations:
             except BaseException:
                 intent.is_unknown = True
                 raise
-            if is_done and before is not None and before is intent.replaces:
-                await self._hierarchy.replaced(before, record.path, before.chunk_prefix)
         intent.is_done = True
         self._intents[intent].set()
         log.warning("%s: operation (%s) that timed out was %s", record.path, record.operation, "completed" if is_done else "undone")

@@ -165,12 +165,11 @@ class NewArrayStage(Stage):
             # Unwritten elements are zeros, even if the kept fill value is not zero.
             is_zero = not any(self._node.metadata.fill_bytes)
             await (self._writer.publish() if is_zero else self._writer.publish_whole())
-            over = self._replaced.live if self._replaced is not None else None
             if self._placing is not None and self._placing.is_unsettled:
-                await self._context.editor.settle(self._placing, replace(self._node, path=self._path), over=over)
+                await self._context.editor.settle(self._placing, replace(self._node, path=self._path))
             layout = await self._context.editor.layout_for(self._path)
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
-            await (self._create(node) if self._placing is None else self._put(node, self._placing, over))
+            await (self._create(node) if self._placing is None else self._put(node, self._placing))
         self._published = True
         self.replaces = self._replaced is not None and not self._same
         shown = self._container.layout(self._node.metadata).extents[0]
@@ -267,7 +266,7 @@ class NewArrayStage(Stage):
         except MetadataError as error:
             raise ContentInvalid(f"{self._ident} cannot become an array: {error}", key=self._ident) from error
 
-    async def _put(self, node: ArrayNode, placing: Placing, over: LiveArray | None) -> None:
+    async def _put(self, node: ArrayNode, placing: Placing) -> None:
         await self._making.confirm()
         layout = await self._context.editor.layout_for(self._path)
         apart = self._making.chunk_prefix
@@ -275,7 +274,7 @@ class NewArrayStage(Stage):
         async with self._making.changing():
             if self._replaced is not None:
                 placing.keep = partial(kept_attributes, new=node, dialect=layout.dialect)
-            await self._context.editor.put(node, placing, over=over)
+            await self._context.editor.put(node, placing, over=self._replaced.live if self._replaced is not None else None)
             self._making.document, self._making.generation = placing.document(layout, node)
             self._making.move(self._making.path, node.chunk_prefix)
             # A later array at its path is a different array.

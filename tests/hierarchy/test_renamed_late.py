@@ -1,0 +1,133 @@
+"""A rename over an array, or a save, that fails or takes effect after its deadline: what waits for shards of the array that is replaced
+goes with it, and stays if it stays."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+from trio.testing import MockClock, trio_test
+
+from tests.hierarchy.test_replaced_late import CHANGED, NEW, OLD, queue_a_chunk
+from tests.hierarchy.test_several_steps import npy
+from tests.support.stores import HangingStore
+from tests.support.trees import load, names, tree_over, walk, write
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.errors import StoreError, StoreTimeout, StoreUnsupported
+from zarrfs.keys import Prefix
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.node import Directory, File, OpenFlags
+
+OPTIONS = {"new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+async def rename(tree: MountTree) -> None:
+    folder = await walk(tree, "npy")
+    assert isinstance(folder, Directory)
+    await folder.rename("b.npy", folder, "a.npy")
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize(
+    ("dialect", "step", "is_done"),
+    [
+        ("v3", ("a/", "rename_prefix"), False),
+        ("v3", ("b/", "rename_prefix"), True),
+        ("v3", (".zarrfs/*/old/", "rename_prefix"), True),
+        ("v3_2022", ("data/root/a/", "rename_prefix"), False),
+        ("v3_2022", ("data/root/b/", "rename_prefix"), False),
+        ("v3_2022", ("meta/root/a*", "rename"), False),
+        ("v3_2022", ("meta/root/b*", "rename"), False),
+        ("v3_2022", (".zarrfs/*/old/*", "rename_prefix", "rename"), True),
+        ("v3_2022", ("*/intent.json", "erase"), True),
+    ],
+)
+@pytest.mark.parametrize("wait", [0.0, 700.0], ids=["soon", "after the delay of the shard"])
+@trio_test
+async def test_what_waits_goes_with_an_array_that_is_renamed_over_late(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str, step: tuple[str, ...], is_done: bool, wait: float
+) -> None:
+    """It was saved in `rescued/`, or lost although the array stayed. Writers of the array that is renamed continue."""
+    inner = MemoryStore()
+    store = HangingStore(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect=dialect, **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        await write(tree, "npy/b.npy", npy(NEW))
+        await queue_a_chunk(tree)
+        file = await walk(tree, "npy/b.npy")
+        assert isinstance(file, File)
+        writer = await file.open(OpenFlags(write=True))
+        await writer.write(128, np.float64(99).tobytes())
+        store.hang(*step)
+        with pytest.raises(StoreTimeout):
+            await rename(tree)
+        assert store.hanging
+        await trio.sleep(wait)
+        store.answer()
+        await trio.sleep(100)
+        await writer.flush()
+        await writer.release()
+        new = np.r_[99.0, NEW[1:]]
+        assert await names(tree, "npy") == ({"a.npy"} if is_done else {"a.npy", "b.npy"})
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new if is_done else CHANGED)
+        assert await tree.publish_all() == []
+        assert not (tmp_path / "rescued").exists()
+        assert tree.stats()["pending_shards"] == 0
+    async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
+        assert await names(tree, "npy") == ({"a.npy"} if is_done else {"a.npy", "b.npy"})
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new if is_done else CHANGED)
+        if not is_done:
+            np.testing.assert_array_equal(await load(tree, "npy/b.npy"), new)
+
+
+class Refusing(HangingStore):
+    """Exchanges nothing, and does not rename prefixes that match ``refused``."""
+
+    refused = ""
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        if fnmatchcase(old, self.refused):
+            raise StoreError("not now")
+        return await super().rename_prefix(old, new)
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        raise StoreUnsupported("no exchange")
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize(("way", "refused"), [("rename", "b/"), ("save", ".zarrfs/*/new/")])
+@trio_test
+async def test_what_waits_for_an_array_stays_if_it_is_not_replaced(tmp_path: Path, way: str, refused: str) -> None:
+    """The array was moved aside, and put back without the chunks queued for it. An open file gave ESTALE."""
+    inner = MemoryStore()
+    store = Refusing(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3", **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        await write(tree, "npy/b.npy", npy(NEW))
+        await queue_a_chunk(tree)
+        file = await walk(tree, "chunks/a/0")
+        assert isinstance(file, File)
+        writer = await file.open(OpenFlags(write=True))
+        await writer.write(0, np.int32(5).tobytes())
+        store.refused = refused
+        with pytest.raises(StoreError, match="not now"):
+            await (rename(tree) if way == "rename" else write(tree, "npy/a.npy", npy(NEW)))
+        store.refused = ""
+        await writer.flush()
+        await writer.release()
+        for path, expected in ("npy/a.npy", np.r_[np.int32(5), CHANGED[1:]]), ("npy/b.npy", NEW):
+            np.testing.assert_array_equal(await load(tree, path), expected)
+        left = await tree.publish_all()
+        assert [path for path, _ in left] == ([] if way == "rename" else ["npy/a.npy"]), "its close has failed"
+        assert not (tmp_path / "rescued").exists()
+    async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
+        for path, expected in ("npy/a.npy", np.r_[np.int32(5), CHANGED[1:]]), ("npy/b.npy", NEW):
+            np.testing.assert_array_equal(await load(tree, path), expected)
