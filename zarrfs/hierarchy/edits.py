@@ -260,9 +260,13 @@ class NodeEditor:
         intent = self._intents.new()
         try:
             async with self._listing(path) as layout:
-                await self._erasing.erase(layout, path, intent)
+                with intent.collecting():
+                    await self._erasing.erase(layout, path, intent)
         finally:
-            if intent.is_held:
+            if intent.is_hanging and (record := intent.noted) is not None:
+                # What is moved away late is to be deleted then.
+                await intent.end_later(record)
+            elif intent.is_held:
                 await intent.end()
 
     async def rename(self, path: NodePath, new_path: NodePath, *, over: bool = False) -> None:

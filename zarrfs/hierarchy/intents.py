@@ -105,6 +105,10 @@ class Intent:
         """True while a step that timed out here, decisive or not, has not ended: an attempt to `end` would wait for it in vain."""
         return any(not step.is_set() for step in self._late)
 
+    def wait_for(self, other: Intent) -> None:
+        """Let `is_hanging` be true while it is of ``other``."""
+        self._late += other._late
+
     async def until_ended(self) -> None:
         """Return when the store has ended all steps; never if the backend does not report that."""
         for step in self._steps:

@@ -41,7 +41,9 @@ async def copies_recorded(
             await intent.begin(record)
         except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
             log.info("%s: consolidated copies not recorded: %s", path, error)
-        yield
+        # The copies are renewed when no step of the edit may take effect any more.
+        with intent.collecting():
+            yield
     except BaseException as error:
         match await _renewed(copies, paths, error):
             case "later":
@@ -57,9 +59,12 @@ async def copies_recorded(
 
 async def _renewed(copies: ConsolidatedCopies, paths: tuple[NodePath, ...], error: BaseException) -> Renewed:
     """Make the copies as if the edit had not failed in between; return when that is done."""
-    if isinstance(error, StoreTimeout) or not isinstance(error, Exception):
-        # The nodes cannot be read before the outcome is known; a cancelled edit is one at the end of a mount that waits no longer.
+    if not isinstance(error, Exception):
+        # A cancelled edit is one at the end of a mount that waits no longer.
         return "next mount"
+    if isinstance(error, StoreTimeout):
+        # Before the store has ended the step, its outcome cannot be read.
+        return "later"
     with trio.CancelScope(shield=True):
         try:
             for path in paths:

@@ -104,6 +104,8 @@ class StructureLock:
                     for node in affected:
                         node.fences.extend(given_up)
                     self.fence(targets, given_up)
+                    for each in given_up:
+                        fences.given_up(each)
                 self._changing = self._underway = ()
                 self._wake()
 

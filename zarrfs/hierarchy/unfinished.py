@@ -110,6 +110,7 @@ class UnfinishedOperations:
             # A program may repeat an edit any number of times: one of them is enough.
             for same in [each for each in self._intents if each.noted == record]:
                 self._intents.pop(same).set()
+                intent.wait_for(same)
                 same.is_done = True
                 self._start_soon(same.end)
         known = self._intents[intent] = trio.Event()
