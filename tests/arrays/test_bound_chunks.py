@@ -200,6 +200,18 @@ async def test_what_goes_on_after_its_deadline_keeps_everybody_from_the_node() -
 
 
 @trio_test
+async def test_many_wait_for_a_move_that_hangs_as_long_as_one(autojump_clock: MockClock) -> None:
+    """At the end of a mount each queued shard waited for a second."""
+    live = Live()
+    live.node.fences.append(trio.Event())
+    began = trio.current_time()
+    for _ in range(100):
+        with pytest.raises(StoreTimeout, match="move or removal still pending"):
+            await live.node.wait_stable()
+    assert trio.current_time() - began == pytest.approx(1)
+
+
+@trio_test
 async def test_a_queued_shard_is_stored_where_its_array_is(autojump_clock: MockClock) -> None:
     """Neither the timer, nor a writer of more chunks, nor a move of the array waits forever for another."""
     store = WaitingStore(MemoryStore(), "set")
