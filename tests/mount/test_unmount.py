@@ -483,19 +483,38 @@ def test_what_could_not_be_stored_after_a_lazy_umount_is_in_the_log(full_disk: P
         assert "CRITICAL zarrfs: not stored: raw/large: " in mount.log()
 
 
-def test_a_bind_mount_keeps_the_daemon_which_umount_says_without_waiting(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "code", "what"), [([], 1, "unmounted, but its"), (["--lazy"], 0, "detached; its")], ids=["umount", "lazy"]
+)
+def test_a_bind_mount_keeps_the_daemon_which_umount_says_without_waiting(
+    store: Path, tmp_path: Path, options: list[str], code: int, what: str
+) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
     with mounted(store, ends_with=None) as mount:
         if subprocess.run(["mount", "--bind", mount.path / "raw", copy], check=False, capture_output=True).returncode:
             pytest.skip("a bind mount needs root")
-        done = mount.umount()
+        done = zarrfs("umount", *options, str(mount.path))
         assert (done.returncode, done.stderr) == (
-            1,
-            f"zarrfs: {mount.path}: unmounted, but its daemon continues: also mounted (bind mount) on {copy}\n",
+            code,
+            f"zarrfs: {mount.path}: {what} daemon continues: also mounted (bind mount) on {copy}\n",
         )
         (copy / "later").write_bytes(NEW)
         assert zarrfs("umount", str(copy)).returncode == 0
+    assert (store / "later").read_bytes() == NEW
+
+
+def test_a_mount_over_itself_is_not_waited_for_either(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount:
+        if subprocess.run(["mount", "--bind", mount.path, mount.path], check=False, capture_output=True).returncode:
+            pytest.skip("a bind mount needs root")
+        done = mount.umount()
+        assert (done.returncode, done.stderr) == (
+            1,
+            f"zarrfs: {mount.path}: unmounted, but its daemon continues: also mounted (bind mount) on {mount.path}\n",
+        )
+        (mount.path / "raw/later").write_bytes(NEW)
+        assert mount.umount().returncode == 0
     assert (store / "later").read_bytes() == NEW
 
 

@@ -10,6 +10,7 @@ import contextlib
 import shlex
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from zarrfs.errors import MountBusy, MountpointUnusable, ZarrfsError
@@ -76,7 +77,7 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
         users = _holders(mountpoint) if lazy else []
         wait = _Wait(mounted, daemon, print_line, every, PATIENCE if lazy else spare)
         # By mountpoint too: once unmounted, another mount may have its device number.
-        others = {each for each in mounts_of(mounted.device) if each.mountpoint != mountpoint}
+        others = Counter(mounts_of(mounted.device)) - Counter([mounted])
         detaching = Detaching(mounted, lazy=lazy)
         # The kernel writes back the last pages of mappings before it unmounts: that may take as long as what follows.
         if not wait.until(detaching.ended_within):
@@ -91,9 +92,10 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
             raise MountpointUnusable(
                 f"{mountpoint}: no longer mounted: another process has unmounted it", key=mountpoint
             ) from error
-        if remaining := others.intersection(mounts_of(mounted.device)):
+        if remaining := others & Counter(mounts_of(mounted.device)):
             places = ", ".join(sorted(each.mountpoint for each in remaining))
-            return Outcome(1, f"{mountpoint}: unmounted, but its daemon continues: also mounted (bind mount) on {places}")
+            what = "detached; its" if lazy else "unmounted, but its"
+            return Outcome(0 if lazy else 1, f"{mountpoint}: {what} daemon continues: also mounted (bind mount) on {places}")
         if daemon is None:
             unknown = life is Life.SILENT and not lazy
             return Outcome(1 if unknown else 0, f"{mountpoint}: unmounted, but its daemon {_WHY_UNKNOWN[life]}")
