@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from zarrfs.errors import MountpointUnusable, ZarrfsError
-from zarrfs.lifecycle import mount_table, unmounting
+from zarrfs.lifecycle import mount_table, open_by, unmounting
 from zarrfs.lifecycle import mountpoint as before
 from zarrfs.lifecycle.exit_report import SUDDEN_DEATH, Outcome
 
@@ -99,3 +99,21 @@ def test_the_slower_of_two_umounts_says_that_there_is_no_mount_any_more(
     # It looked at the mount table before the faster one had ended.
     with pytest.raises(MountpointUnusable, match="no longer mounted: another process has unmounted it"):
         unmounting._unmount(found, False, print, 2.0, 30.0)
+
+
+@pytest.mark.fuse
+@pytest.mark.parametrize("small_mount", ["well"], indirect=True)
+def test_a_mount_that_is_unmounted_while_its_users_are_looked_for_is_not_in_use(
+    small_mount: subprocess.Popen[bytes], mountpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = os.open(mountpoint, os.O_RDONLY)
+
+    def of(_: str) -> list[open_by.Holder]:
+        # Another umount, whose look at the mount was what used it.
+        subprocess.run(["fusermount3", "-u", "-z", str(mountpoint)], check=True)
+        return []
+
+    monkeypatch.setattr(open_by, "of", of)
+    with pytest.raises(MountpointUnusable, match="no longer mounted: another process has unmounted it"):
+        unmounting.unmount(str(mountpoint))
+    os.close(held)

@@ -84,14 +84,13 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
             return wait.given_up_unmounting(lazy)
         try:
             detaching.end()
-        except MountBusy as error:
-            raise (_silent(mounted) if life is Life.SILENT else _in_use(mountpoint)) from error
         except ZarrfsError as error:
+            if isinstance(error, MountBusy):
+                error = _silent(mounted) if life is Life.SILENT else _in_use(mountpoint)
             if mount_at(mountpoint) == mounted:
-                raise
-            raise MountpointUnusable(
-                f"{mountpoint}: no longer mounted: another process has unmounted it", key=mountpoint
-            ) from error
+                raise error from None
+            # It may have been in use by that process only.
+            raise MountpointUnusable(f"{mountpoint}: no longer mounted: another process has unmounted it", key=mountpoint) from None
         if remaining := others & Counter(mounts_of(mounted.device)):
             places = ", ".join(sorted(each.mountpoint for each in remaining))
             what = "detached; its" if lazy else "unmounted, but its"
