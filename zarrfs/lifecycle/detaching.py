@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zarrfs.errors import FuseUnavailable, MountBusy, ZarrfsError
 from zarrfs.lifecycle import programs
-from zarrfs.lifecycle.mount_table import Mount, is_automounted, mounts_of
+from zarrfs.lifecycle.mount_table import Mount, is_automounted, mount_of
 from zarrfs.printable import printable
 
 _MNT_DETACH = 2
@@ -103,5 +103,5 @@ def detach(mount: Mount, *, lazy: bool, patience: float) -> None:
     try:
         detaching.end()
     except ZarrfsError:
-        if mount in mounts_of(mount.device):
+        if mount_of(mount.device) is not None:
             raise
