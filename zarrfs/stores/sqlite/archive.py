@@ -15,7 +15,7 @@ root opens a database so that SQLite never touches these files: ``nolock`` (SQLi
 Without locks a connection is used as long as the database stays unchanged, and only while no program writes.
 
 SQLite keeps no version of a row, so the generation of a value is that of the database: its identity and its change counter; in WAL
-mode, where commits do not change the counter, also the count of commits seen (`zarrfs.stores.sqlite.parts.Commits`). A concurrent
+mode, where commits do not change the counter, also the count of commits seen (`zarrfs.stores.sqlite.state.Commits`). A concurrent
 write by another program changes the generation of every value. With locks, the state is determined when a read begins, and a read
 that takes longer than the time between two commits succeeds.
 """
@@ -39,7 +39,8 @@ from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain, is_safe_path, look
-from zarrfs.stores.sqlite.parts import HEADER_NBYTES, Commits, Header, State, code, connect, kinds, merged
+from zarrfs.stores.sqlite.connections import code, connect, kinds, merged
+from zarrfs.stores.sqlite.state import HEADER_NBYTES, Commits, Header, State
 from zarrfs.stores.values import Generation, KeyStat
 
 if TYPE_CHECKING:
