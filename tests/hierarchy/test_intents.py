@@ -26,9 +26,10 @@ from zarrfs.errors import (
     TooLarge,
     ZarrfsError,
 )
-from zarrfs.hierarchy.intents import Intent, Intents, copy_into_place, resolve
+from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.records import MAX_NBYTES, VERSION, Record
 from zarrfs.hierarchy.recovery import Recovered, recover, require_known
+from zarrfs.hierarchy.resolving import copy_into_place, resolve
 from zarrfs.hierarchy.storing_together import store_together
 from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.stores.base import Store

@@ -87,7 +87,7 @@ class Faulty(ForwardingStore):
         raise StoreFull("no room")
 
     async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
-        result: Generation | None = await self._changing(lambda: self.inner.set(key, value, expect=expect))
+        result: Generation = await self._changing(lambda: self.inner.set(key, value, expect=expect))
         return result
 
     copy = Store.copy

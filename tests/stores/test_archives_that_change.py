@@ -26,7 +26,7 @@ from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.lmdb import LmdbArchive
 from zarrfs.stores.sqlite import archive as sqlite_module
 from zarrfs.stores.sqlite.archive import SqliteArchive
-from zarrfs.stores.sqlite.parts import State
+from zarrfs.stores.sqlite.state import State
 
 VALUES = {"d/k": b"value" * 20, "e": b"", "f": b"1"}
 

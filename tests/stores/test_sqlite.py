@@ -24,7 +24,7 @@ from zarrfs.stores.archive_file import Identity
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 from zarrfs.stores.sqlite import archive as module
-from zarrfs.stores.sqlite.parts import State
+from zarrfs.stores.sqlite.state import State
 
 TABLE = "CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)"
 

@@ -26,17 +26,14 @@ import trio
 
 from zarrfs import fences
 from zarrfs.errors import (
-    KeyConflict,
     NoSuchEntry,
-    PartsMissing,
     StoreTimeout,
     ZarrfsError,
-    raise_first,
 )
 from zarrfs.hierarchy.erasing import erase_in_steps
-from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_rest, require_all
+from zarrfs.hierarchy.moves import apart_in, rename
 from zarrfs.hierarchy.records import MAX_NBYTES, Record
-from zarrfs.hierarchy.stored_documents import are_stored
+from zarrfs.hierarchy.resolving import Apart, resolve
 from zarrfs.keys import APART, ByteRange, NodePath, Prefix
 from zarrfs.stores.base import Store
 
@@ -51,10 +48,11 @@ _LOCKED_SECONDS = 1.0
 OnDone = Callable[[], Awaitable[None]]
 
 
-class Intent:
-    """One operation in several steps. ``new``, ``old``, ``gone``: prefixes of its parts."""
+class Intent(Apart):
+    """One operation in several steps."""
 
     def __init__(self, store: Store, name: str | None = None, of: Intents | None = None) -> None:
+        super().__init__(APART.child(name if name is not None else uuid.uuid4().hex))
         self.store = store
         self._on_unfinished = of.on_unfinished if of is not None else None
         self._on_resolved = of.on_resolved if of is not None else _follow_nothing
@@ -70,10 +68,6 @@ class Intent:
         """Called once (`done`) when the operation is found to be completed, by whichever attempt: arrays in use follow."""
         self._steps: list[trio.Event] = []
         self._late: list[trio.Event] = []
-        self.prefix = APART.child(name if name is not None else uuid.uuid4().hex)
-        self.new = self.prefix.child("new")
-        self.old = self.prefix.child("old")
-        self.gone = self.prefix.child("gone")
 
     @property
     def is_held(self) -> bool:
@@ -229,13 +223,6 @@ class Intent:
             await rename(self.store, apart, target)
         await self.forget()
 
-    def rest(self, record: Record) -> list[tuple[Target, Target]]:
-        """Return pairs (apart, place) of the content apart and its destination: the new places, or the old ones unless ``is_placing``."""
-        pairs = apart_in(self.old, record.moved)
-        if not record.is_placing:
-            return [(apart, target) for target, apart in pairs]
-        return [(apart, new) for (_, apart), (_, new) in zip(pairs[len(record.replaced) :], record.moves, strict=True)]
-
     async def forget(self) -> None:
         """Erase the record: all content is in its final position."""
         if self._noted is not None or self._may_be_stored:
@@ -337,115 +324,3 @@ async def _nothing(paths: tuple[NodePath, ...]) -> None:
 
 async def _follow_nothing(intent: Intent, record: Record) -> bool:
     return True
-
-
-async def resolve(store: Store, intent: Intent, record: Record) -> bool:
-    """Complete or undo an operation that failed or was interrupted; return True if it is completed, False if undone.
-
-    The caller ends the intent (`Intent.end`). May be repeated after a failure.
-    """
-    if record.operation == "erase":
-        # Content without a position is only deleted.
-        return True
-    if record.operation == "amend":
-        return await _resolve_documents(store, record)
-    if record.moves:
-        pairs, count = intent.rest(record), 0 if record.is_placing else len(record.replaced)
-        missing: list[Exception] = []
-        for parts in pairs[:count], pairs[count:]:
-            try:
-                await require_all(store, parts)
-            except PartsMissing as error:
-                # The other node is complete.
-                missing.append(error)
-            else:
-                await rename_rest(store, parts)
-        raise_first(missing)
-        return record.is_placing
-    if record.before or record.after:
-        await _require_no_others(store, record)
-    if record.copies:
-        if record.after != record.before and record.after and await are_stored(store, record.after):
-            # They are stored last. Chunks may have been changed since.
-            return True
-        if record.after != record.before and record.before and await are_stored(store, record.before):
-            # They are erased first: nothing was copied, and others may have changed the old array since.
-            return False
-        # The record was stored when all content lay apart.
-        await copy_into_place(store, intent, record)
-        return True
-    is_aside = await store.prefix_exists(intent.old)
-    if not record.after and not record.before:
-        if not is_aside:
-            # Before the first step, or after the last one: only what is deleted is left.
-            is_left = record.source is not None and await store.prefix_exists(record.source)
-            return not is_left and await are_stored(store, record.documents)
-        if not await store.prefix_exists(record.prefix):
-            await store.rename_prefix(intent.old, record.prefix)
-            return False
-        if await store.prefix_exists(record.source if record.source is not None else intent.new):
-            raise KeyConflict(
-                f"{record.path}: previous content is in {intent.old}, its place is taken by other keys", key=record.prefix
-            )
-        return True
-    if record.after and await are_stored(store, record.after):
-        return True
-    if not is_aside and await are_stored(store, record.before):
-        # No step was taken.
-        return False
-    is_taken = await store.prefix_exists(record.prefix)
-    if record.is_used and not is_aside and not is_taken:
-        raise PartsMissing(f"{record.path}: its chunks were moved or removed by another program", key=record.prefix)
-    if (is_aside or not record.is_used) and is_taken:
-        # The content goes back to where the next attempt expects it.
-        is_apart = await store.prefix_exists(intent.new)
-        await store.rename_prefix(record.prefix, intent.gone if is_apart else intent.new)
-    if is_aside:
-        await store.rename_prefix(intent.old, record.prefix)
-    for key, value in record.before.items():
-        await store.set(key, value)
-    return False
-
-
-async def _require_no_others(store: Store, record: Record) -> None:
-    """Raise `KeyConflict` if another program has stored other documents there since: its array is neither replaced nor removed."""
-    for key in {**record.before, **record.after}:
-        value = await store.get(key)
-        if value is not None and bytes(value) not in (record.before.get(key), record.after.get(key)):
-            raise KeyConflict(f"{record.path}: {key} was stored by another program since", key=key)
-
-
-async def _resolve_documents(store: Store, record: Record) -> bool:
-    stored = {key: await store.get(key) for key in {**record.before, **record.after}}
-    now = {key: bytes(value) for key, value in stored.items() if value is not None}
-    if now == record.after:
-        return True
-    if any(value not in (record.before.get(key), record.after.get(key)) for key, value in now.items()):
-        # Another program has changed them since. Their present content describes the node.
-        return True
-    for key, value in now.items():
-        if key not in record.before:
-            await store.erase(key)
-        elif value != record.before[key]:
-            await store.set(key, record.before[key])
-    return False
-
-
-async def copy_into_place(store: Store, intent: Intent, record: Record) -> None:
-    """Copy the content apart to its place, where it cannot be renamed: the old documents are erased first, the new ones stored last.
-
-    After a failure it is repeated from the start.
-    """
-    new = {record.prefix.key(key[len(intent.new) :]): key async for key in store.list_prefix(intent.new)}
-    if record.count is not None and len(new) != record.count:
-        raise KeyConflict(f"{intent.new}: {len(new)} values found, {record.count} expected", key=record.prefix)
-    new = {there: key for there, key in new.items() if there not in record.after}
-    await store.erase_values(record.before)
-    erased = record.erased if record.erased is not None else [key async for key in store.list_prefix(record.prefix)]
-    # Before anything is copied: an old key may be in the way of a new folder.
-    await store.erase_values([key for key in erased if key not in new])
-    for there, key in new.items():
-        if not await store.copy(key, there):
-            raise KeyConflict(f"{record.path}: copy failed: {key!r} was removed meanwhile", key=key)
-    for key, value in record.after.items():
-        await store.set(key, value)

@@ -13,9 +13,10 @@ import trio
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
-from zarrfs.hierarchy.intents import Intents, OnDone, copy_into_place
+from zarrfs.hierarchy.intents import Intents, OnDone
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
+from zarrfs.hierarchy.resolving import copy_into_place
 from zarrfs.hierarchy.stored_documents import weight
 from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model.metadata import ArrayNode
