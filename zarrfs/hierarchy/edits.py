@@ -27,6 +27,7 @@ from zarrfs.errors import (
     MetadataError,
     NoSuchEntry,
     StoreAccessDenied,
+    ZarrfsError,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import EraseOutside, erase_chunks, erase_in_steps
@@ -57,6 +58,8 @@ class NodeEditor:
         self._store = store
         self._intents = intents
         self._lock = trio.Lock()
+        self._unsettled: dict[Placing, ArrayNode] = {}
+        """Failed `put`, and their arrays, whose outcome is not determined yet."""
         self._copies = ConsolidatedCopies(hierarchy, store)
         self._new = NewNodes(hierarchy, store, self._copies, new_dialect=new_dialect)
         self._renaming = Renaming(hierarchy, intents, self._copies, self._new)
@@ -118,9 +121,31 @@ class NodeEditor:
 
     async def settle(self, placing: Placing, node: ArrayNode) -> None:
         """Undo or complete a failed `put`. Until then the array to be replaced may count as absent, and its layout as unknown."""
+        self._unsettled[placing] = node
+        async with self.editing(node.path):
+            pass
+
+    async def _settle(self, paths: tuple[NodePath, ...]) -> None:
+        """Settle all failed saves of open files before an edit: else they would put an array over its result later.
+
+        Raises the error where one concerns a node at, above or below one of these paths."""
+        for placing, node in list(self._unsettled.items()):
+            if not placing.is_ended:
+                try:
+                    await self._settle_one(placing, node)
+                except ZarrfsError as error:
+                    own = node.path.prefix
+                    if any(each.prefix.startswith(own) or own.startswith(each.prefix) for each in paths):
+                        raise
+                    log.warning("%s: outcome of a save is not determined yet: %s", node.path, error)
+                    continue
+            self._unsettled.pop(placing, None)
+
+    async def _settle_one(self, placing: Placing, node: ArrayNode) -> None:
+        layout = await self._new.layout_for(node.path)
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
-        async with self.editing(node.path), self._hierarchy.live.lock.changing(node.path.prefix, node.chunk_prefix, *documents):
-            await placing.settle()
+        async with self._hierarchy.live.lock.changing(node.path.prefix, node.chunk_prefix, *documents):
+            await placing.settle(prefix_of(layout, node))
         self._hierarchy.forget_all()
 
     async def put(self, node: ArrayNode, placing: Placing, *, over: LiveArray | None) -> None:
@@ -139,6 +164,8 @@ class NodeEditor:
                         await self._copies.take_out(node.path)
                     await self._put(layout, node, placing, over=is_over)
                 except BaseException:
+                    if placing.is_unknown or placing.is_unsettled:
+                        self._unsettled[placing] = node
                     if is_over:
                         with trio.CancelScope(shield=True):
                             await self._copies.put_in(layout, node.path)
@@ -155,6 +182,7 @@ class NodeEditor:
             follow = None
             if over and live is not None:
                 follow = partial(self._hierarchy.replaced, live, node.path, live.chunk_prefix)
+                live.is_successor = partial(placing.is_found, layout, node)
             await placing.put(layout, node, before, chunks, over=over, on_done=follow)
 
     async def _own_documents(self, layout: Layout, path: NodePath) -> list[Key]:
@@ -316,6 +344,7 @@ class NodeEditor:
         layout.require_writable()
         async with self.several(), self._store.exclusive(layout.edit_lock):
             await self._intents.finish(paths)
+            await self._settle(paths)
             yield
 
     @asynccontextmanager

@@ -241,7 +241,14 @@ class Intent(Apart):
         is_done = self._noted is None or await resolve(self.store, self, self._noted)
         if is_done and begun is not None:
             await self.done()
+        elif not is_done:
+            self.on_done = None
         return is_done
+
+    def failed(self) -> None:
+        """Forget `on_done` after a step that has failed without effect, unless it timed out: a later state of the place is of others."""
+        if not self.is_unknown:
+            self.on_done = None
 
     async def done(self) -> None:
         """Run `on_done`, unless it was run: the new content is in place."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from zarrfs.arrays.array import Array
@@ -11,7 +12,7 @@ from zarrfs.arrays.reader import ArrayReader
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.anchor import AbsentFolder
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Generation
@@ -41,6 +42,8 @@ class LiveArray(LiveNode):
         """True if its folder was not held in time: the document there had changed already."""
         self.has_no_document = False
         """True if this mount erased its document alone (see `has_lost`)."""
+        self.is_successor: Callable[[ArrayNode, DocumentVersion], bool] | None = None
+        """True for the array, with its document, that a save puts in its place, once that save has begun and until it has failed."""
         self._open_array: weakref.ref[OpenArray] | None = None
         # Not a WeakSet, which takes a kilobyte.
         self._readers: tuple[weakref.ref[ArrayReader], ...] = ()
@@ -109,6 +112,10 @@ class LiveArray(LiveNode):
         """Return True if the document that describes it lies at ``target``."""
         described_at: str = self.document if self.document is not None else self.path.prefix
         return described_at.startswith(target) if isinstance(target, Prefix) else described_at == target
+
+    def is_replaced_by(self, found: ArrayNode, document: DocumentVersion) -> bool:
+        """Return True if a save of this mount has put ``found``, with this document, in its place, whether or not that is reported."""
+        return self.is_successor is not None and document != (self.document, self.generation) and self.is_successor(found, document)
 
     def is_affected_by(self, target: Key | Prefix) -> bool:
         """Return True if a change at ``target`` can replace or move the array."""

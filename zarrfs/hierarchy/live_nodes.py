@@ -202,6 +202,10 @@ class LiveNodes:
         live = self.at(path)
         if live is None:
             return None
+        if isinstance(node, ArrayNode) and live.is_replaced_by(node, document):
+            # By a save whose outcome is not determined yet.
+            self.replaced(live, path, live.chunk_prefix)
+            return None
         open_array = live.open_array
         if not isinstance(node, ArrayNode):
             if isinstance(node, GroupNode) and node.explicit:

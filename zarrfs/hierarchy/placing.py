@@ -17,7 +17,7 @@ from zarrfs.hierarchy.intents import Intents, OnDone
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.resolving import copy_into_place
-from zarrfs.hierarchy.stored_documents import weight
+from zarrfs.hierarchy.stored_documents import are_stored, weight
 from zarrfs.keys import ROOT, Key, Prefix
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.moving import moving
@@ -46,6 +46,8 @@ class Placing:
         self.is_placed = False
         self.was_tried = False
         """True if a `put` failed: it may have moved the previous content."""
+        self.is_ended = False
+        """True from `end` on: no `put` follows."""
         self.is_unsettled = False
         """True if it could not be undone: the previous content is not in its place."""
         self._document: tuple[Key, Generation | None] | None = None
@@ -57,8 +59,27 @@ class Placing:
         # Without a record all of it is apart: what a kill leaves is deleted.
         await self._intent.hold()
 
-    async def settle(self) -> None:
-        """Undo an earlier `put`, or complete it, where that failed. Raises any error of the store."""
+    @property
+    def is_unknown(self) -> bool:
+        """True if a failed `put` may have taken effect: what was stored apart may be in its place."""
+        record = self._intent.noted
+        return not self.is_placed and (self._intent.is_unknown or (record is not None and record.copies))
+
+    async def settle(self, prefix: Prefix) -> None:
+        """Undo an earlier `put`, or complete it, where that failed. Raises any error of the store.
+
+        ``prefix``: `prefix_of` the array."""
+        if self.is_placed:
+            return
+        if not self._intent.is_unknown and not self.is_unsettled:
+            # Only the copy is in doubt, which `put` repeats.
+            self.is_placed = self._intent.is_done = await self._is_copied()
+            if self.is_placed:
+                await self._intent.done()
+            return
+        if self._intent.may_take_effect and not await self._is_there(prefix):
+            raise StoreTimeout(f"{prefix}: outcome of an earlier attempt is unknown", key=prefix)
+        self._intent.is_unknown = False
         if await self._resolve():
             self.is_placed = self._intent.is_done = True
 
@@ -100,7 +121,7 @@ class Placing:
             self._intent.is_unknown = False
         elif self._intent.is_unknown:
             raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
-        else:
+        elif not await self._is_copied():
             self._intent.on_done = on_done
             await self._put(layout, node, written, prefix, before, chunks, over=over)
         self.is_placed = self._intent.is_done = True
@@ -138,8 +159,17 @@ class Placing:
             return list(layout.format(node))[-1], None
         return prefix_of(layout, node).key(self._document[0]), self._document[1]
 
+    def is_found(self, layout: Layout, node: ArrayNode, found: ArrayNode, document: tuple[Key | None, Generation | None]) -> bool:
+        """Return True if ``found``, with this document, is the array of a `put` whose outcome is not determined yet."""
+        if self._intent.on_done is None:
+            return False
+        if self._document is not None and self._document[1] is not None:
+            return document == self.document(layout, node)
+        return found.metadata.shape == node.metadata.shape and found.metadata.stores_as(node.metadata)
+
     async def end(self) -> None:
         """Delete what is left apart: an array that was never put in place, or the previous content."""
+        self.is_ended = True
         if self._intent.is_held:
             await self._intent.end()
 
@@ -158,6 +188,11 @@ class Placing:
             await copy_into_place(self._store, self._intent, record)
         self._intent.is_done = True
         await self._forget()
+
+    async def _is_copied(self) -> bool:
+        """Return True if an earlier attempt to copy it into its place has taken effect. Chunks may have been changed since."""
+        record = self._intent.noted
+        return record is not None and record.copies and bool(record.after) and await are_stored(self._store, record.after)
 
     async def _forget(self) -> None:
         """Erase the record: later changes of the array must not be undone, or copied over."""
@@ -189,6 +224,7 @@ class Placing:
             raise
         except ZarrfsError:
             if not await self._is_there(target):
+                self._intent.failed()
                 raise
             self._intent.is_unknown = False
 

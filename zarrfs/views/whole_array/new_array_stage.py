@@ -14,6 +14,7 @@ import numpy as np
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
 from zarrfs.buffers import Buffer
 from zarrfs.containers.base import Container, Head, Literal
+from zarrfs.dialects.base import Layout
 from zarrfs.errors import (
     ContentInvalid,
     FileTooLarge,
@@ -104,7 +105,7 @@ class NewArrayStage(Stage):
         head, writer = self._head, self._writer
         if head is None or writer is None or offset + size <= head.nbytes:
             return self._bytes.read(offset, size)
-        self._check_settled()
+        await self._check_settled()
         first = bytes(self._bytes.read(offset, max(0, head.nbytes - offset)))
         return first + bytes(await writer.read(max(0, offset - head.nbytes), size - len(first)))
 
@@ -122,12 +123,14 @@ class NewArrayStage(Stage):
         if bytes(self._bytes.read(offset, head)) != bytes(view[:head]):
             raise NotPermitted(f"{self._ident}: the header is in use and cannot be changed", key=self._ident)
         if head < len(view):
-            self._check_settled()
+            await self._check_settled()
             await self._writer.write(offset + head - self._head.nbytes, view[head:])
         self._size = max(self._size, end)
 
-    def _check_settled(self) -> None:
-        """Raise `NodeInDoubt` if chunks stored apart may be in the array's place already: here they would be zeros."""
+    async def _check_settled(self) -> None:
+        """Raise `NodeInDoubt` if chunks stored apart may be in the array's place already: here they would be zeros, or old ones."""
+        if self._placing is not None and self._placing.is_unknown:
+            await self._settle(self._placing)
         if self._placing is not None and self._placing.is_unsettled:
             raise NodeInDoubt(f"{self._ident}: not stored, and that not undone yet: close or sync the file", key=self._ident)
 
@@ -162,11 +165,12 @@ class NewArrayStage(Stage):
         if self._same:
             await self._writer.publish_whole()
         else:
+            if self._placing is not None and (self._placing.is_unsettled or self._placing.is_unknown):
+                # Before more is stored apart: the place apart may be that of the old array now.
+                await self._settle(self._placing)
             # Unwritten elements are zeros, even if the kept fill value is not zero.
             is_zero = not any(self._node.metadata.fill_bytes)
             await (self._writer.publish() if is_zero else self._writer.publish_whole())
-            if self._placing is not None and self._placing.is_unsettled:
-                await self._context.editor.settle(self._placing, replace(self._node, path=self._path))
             layout = await self._context.editor.layout_for(self._path)
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
             await (self._create(node) if self._placing is None else self._put(node, self._placing))
@@ -266,22 +270,37 @@ class NewArrayStage(Stage):
         except MetadataError as error:
             raise ContentInvalid(f"{self._ident} cannot become an array: {error}", key=self._ident) from error
 
-    async def _put(self, node: ArrayNode, placing: Placing) -> None:
-        await self._making.confirm()
+    async def _settle(self, placing: Placing) -> None:
+        """Determine the outcome of a failed attempt. If it has put the array in place, further chunks go there."""
+        assert self._node is not None
         layout = await self._context.editor.layout_for(self._path)
-        apart = self._making.chunk_prefix
+        node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
+        async with self._making.changing():
+            await self._context.editor.settle(placing, node)
+            if placing.is_placed and self._making.chunk_prefix != node.chunk_prefix:
+                self._follow(node, placing, layout)
+
+    def _follow(self, node: ArrayNode, placing: Placing, layout: Layout) -> None:
+        self._making.document, self._making.generation = placing.document(layout, node)
+        self._making.move(self._making.path, node.chunk_prefix)
+        # A later array at its path is a different array.
+        self._making.anchor = None
+        self._context.hierarchy.live.hold(self._making)
+
+    async def _put(self, node: ArrayNode, placing: Placing) -> None:
+        if not placing.is_placed:
+            await self._making.confirm()
+        layout = await self._context.editor.layout_for(self._path)
+        apart = placing.chunk_prefix
         # Concurrent readers of the file find its chunks at the old prefix or at the new one.
         async with self._making.changing():
             if self._replaced is not None:
                 placing.keep = partial(kept_attributes, new=node, dialect=layout.dialect)
             await self._context.editor.put(node, placing, over=self._replaced.live if self._replaced is not None else None)
-            self._making.document, self._making.generation = placing.document(layout, node)
-            self._making.move(self._making.path, node.chunk_prefix)
-            # A later array at its path is a different array.
-            self._making.anchor = None
-            self._context.hierarchy.live.hold(self._making)
+            if self._making.chunk_prefix != node.chunk_prefix:
+                self._follow(node, placing, layout)
         await placing.end()
-        stored = [Key(node.chunk_prefix + key[len(apart) :]) for key in self._stored_apart]
+        stored = [Key(node.chunk_prefix + key[len(apart) :]) if key.startswith(apart) else key for key in self._stored_apart]
         self._on_stored((*stored, *layout.document_keys(node.path)))
 
     async def _create(self, node: ArrayNode) -> None:
