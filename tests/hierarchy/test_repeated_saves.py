@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,11 @@ from tests.hierarchy.test_several_steps import npy
 from tests.support.stores import HangingStore
 from tests.support.trees import load, names, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import StoreTimeout, StoreUnsupported
-from zarrfs.keys import Prefix
+from zarrfs.errors import StaleEntry, StoreError, StoreTimeout, StoreUnsupported
+from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import KeyStat
 from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
 
 OPTIONS = {"new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
@@ -185,3 +187,60 @@ async def test_an_array_that_was_removed_after_it_was_copied_late_is_not_copied_
         assert await tree.publish_all() == []
     async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
         assert await names(tree, "npy") == set()
+
+
+class Unreported(HangingStore):
+    """Exchanges prefixes once ``is_failing``, and reports a failure, and so does the next stat."""
+
+    is_failing = False
+    _is_unreadable = False
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        await super().exchange_prefixes(one, other)
+        if self.is_failing:
+            self.is_failing, self._is_unreadable = False, True
+            raise StoreError("not answered")
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        if self._is_unreadable:
+            self._is_unreadable = False
+            raise StoreError("not answered")
+        return await super().stat(key)
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("other_program", [False, True], ids=["", "by another program"])
+@pytest.mark.parametrize("is_late", [True, False], ids=["late", "failed"])
+@trio_test
+async def test_old_chunks_are_not_put_in_the_place_of_a_new_array_with_other_attributes(
+    autojump_clock: MockClock, tmp_path: Path, is_late: bool, other_program: bool
+) -> None:
+    """The place apart, whose content the repeated save put in place, was that of the old array."""
+    inner = MemoryStore()
+    store = Unreported(inner)
+    new = np.arange(16, dtype="<i4")
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3", **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        if is_late:
+            handle = await save_late(tree, store, ("*", "exchange_prefixes"), new)
+        else:
+            file = await walk(tree, "npy/a.npy")
+            assert isinstance(file, File)
+            handle = await file.open(OpenFlags(write=True, truncate=True))
+            await handle.write(0, npy(new))
+            store.is_failing = True
+            with pytest.raises(StoreError, match="not answered"):
+                await handle.flush()
+        if other_program:
+            document = json.loads(bytes((await inner.get(Key("a/zarr.json"))) or b""))
+            await inner.set(Key("a/zarr.json"), json.dumps(document | {"attributes": {"units": "m"}}).encode())
+            with pytest.raises(StaleEntry, match="by another program since"):
+                await handle.flush()
+        else:
+            await write(tree, "chunks/a/.zattrs", b'{"units": "m"}')
+            await handle.flush()
+        await handle.release()
+        await tree.publish_all()
+    async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new)
+        assert b"units" in await read(tree, "chunks/a/.zattrs")

@@ -12,7 +12,7 @@ import trio
 
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import EntryExists, PrefixNotEmpty, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
+from zarrfs.errors import EntryExists, PrefixNotEmpty, StaleEntry, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.hierarchy.intents import Intents, OnDone
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
@@ -77,11 +77,14 @@ class Placing:
             if self.is_placed:
                 await self._intent.done()
             return
-        if self._intent.may_take_effect and not await self._is_there(prefix):
+        is_there = await self._is_there(prefix)
+        if self._intent.may_take_effect and not is_there:
             raise StoreTimeout(f"{prefix}: outcome of an earlier attempt is unknown", key=prefix)
         self._intent.is_unknown = False
-        if await self._resolve():
-            self.is_placed = self._intent.is_done = True
+        if is_there or await self._resolve():
+            self.is_placed, self.is_unsettled = True, False
+            self._intent.is_done = True
+            await self._intent.done()
 
     async def put(
         self,
@@ -213,6 +216,8 @@ class Placing:
     async def _put_folder(
         self, layout: Layout, node: ArrayNode, written: Mapping[Key, bytes], target: Prefix, *, over: bool
     ) -> None:
+        if self._document is not None and self._document[1] is not None and not await self._is_there(self._intent.new):
+            raise StaleEntry(f"{node.path}: was put in place, and changed or moved by another program since", key=node.path)
         for key, value in written.items():
             generation = await self._store.set(self._intent.new.key(key[len(target) :]), value)
             self._document = Key(key[len(target) :]), generation
@@ -223,7 +228,10 @@ class Placing:
         except (EntryExists, StoreUnsupported):
             raise
         except ZarrfsError:
-            if not await self._is_there(target):
+            was_settled, self.is_unsettled = not self.is_unsettled, True
+            is_there = await self._is_there(target)
+            self.is_unsettled = not was_settled
+            if not is_there:
                 self._intent.failed()
                 raise
             self._intent.is_unknown = False
