@@ -145,7 +145,7 @@ class NodeEditor:
         layout = await self._new.layout_for(node.path)
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
         async with self._hierarchy.live.lock.changing(node.path.prefix, node.chunk_prefix, *documents):
-            await placing.settle(prefix_of(layout, node))
+            await placing.settle(node.path, prefix_of(layout, node))
         self._hierarchy.forget_all()
 
     async def put(self, node: ArrayNode, placing: Placing, *, over: LiveArray | None) -> None:

@@ -18,7 +18,7 @@ from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.resolving import copy_into_place
 from zarrfs.hierarchy.stored_documents import are_stored, weight
-from zarrfs.keys import ROOT, Key, Prefix
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.moving import moving
 from zarrfs.stores.values import Generation
@@ -65,10 +65,10 @@ class Placing:
         record = self._intent.noted
         return not self.is_placed and (self._intent.is_unknown or (record is not None and record.copies))
 
-    async def settle(self, prefix: Prefix) -> None:
+    async def settle(self, path: NodePath, prefix: Prefix) -> None:
         """Undo an earlier `put`, or complete it, where that failed. Raises any error of the store.
 
-        ``prefix``: `prefix_of` the array."""
+        ``path``, ``prefix``: path and `prefix_of` the array."""
         if self.is_placed:
             return
         if not self._intent.is_unknown and not self.is_unsettled:
@@ -79,7 +79,7 @@ class Placing:
             return
         is_there = await self._is_there(prefix)
         if self._intent.may_take_effect and not is_there:
-            raise StoreTimeout(f"{prefix}: outcome of an earlier attempt is unknown", key=prefix)
+            raise StoreTimeout(f"{path}: outcome of an earlier attempt is unknown", key=path)
         self._intent.is_unknown = False
         if is_there or await self._resolve():
             self.is_placed, self.is_unsettled = True, False
