@@ -16,7 +16,7 @@ from tests.hierarchy.test_several_steps import npy
 from tests.support.stores import HangingStore
 from tests.support.trees import load, names, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import StaleEntry, StoreError, StoreTimeout, StoreUnsupported
+from zarrfs.errors import NodeInDoubt, StaleEntry, StoreError, StoreTimeout, StoreUnsupported
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
@@ -238,7 +238,12 @@ async def test_old_chunks_are_not_put_in_the_place_of_a_new_array_with_other_att
                 await handle.flush()
         else:
             await write(tree, "chunks/a/.zattrs", b'{"units": "m"}')
+            with pytest.raises(NodeInDoubt):
+                await load(tree, "npy/a.npy")
+            with pytest.raises(NodeInDoubt):
+                await handle.write(len(npy(new)) - 4, np.int32(77).tobytes())
             await handle.flush()
+            np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new)
         await handle.release()
         await tree.publish_all()
     async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:

@@ -131,7 +131,11 @@ class NewArrayStage(Stage):
         """Raise `NodeInDoubt` if chunks stored apart may be in the array's place already: here they would be zeros, or old ones."""
         if self._placing is not None and self._placing.is_unknown:
             await self._settle(self._placing)
-        if self._placing is not None and self._placing.is_unsettled:
+        placing = self._placing
+        # Another edit may have found that the array is in place, and changed it since.
+        if placing is not None and (
+            placing.is_unsettled or (placing.is_placed and self._making.chunk_prefix == placing.chunk_prefix)
+        ):
             raise NodeInDoubt(f"{self._ident}: not stored, and that not undone yet: close or sync the file", key=self._ident)
 
     async def truncate(self, size: int) -> None:
