@@ -228,9 +228,10 @@ class Placing:
         except (EntryExists, StoreUnsupported):
             raise
         except ZarrfsError:
-            was_settled, self.is_unsettled = not self.is_unsettled, True
+            # If that fails too, it stays in doubt.
+            before, self.is_unsettled = self.is_unsettled, True
             is_there = await self._is_there(target)
-            self.is_unsettled = not was_settled
+            self.is_unsettled = before
             if not is_there:
                 self._intent.failed()
                 raise
