@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
 from tests.support import forge, length, sampling
 from zarrfs.memory import spill
@@ -89,6 +90,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("ZARRFS_REQUIRE_FUSE") == "1":
             pytest.fail(f"this test mounts, ZARRFS_REQUIRE_FUSE=1 demands it, and it cannot: {reason}", pytrace=False)
         pytest.skip(reason)
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    """Return a clock that jumps to the next deadline whenever all tasks wait."""
+    return MockClock(autojump_threshold=0)
 
 
 @pytest.fixture

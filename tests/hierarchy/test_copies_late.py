@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock, trio_test
 
-from tests.hierarchy.test_replaced_late import NEW, OLD
 from tests.hierarchy.test_several_steps import npy
+from tests.support.late_steps import NEW, OLD
 from tests.support.stores import HangingStore, contents
 from tests.support.trees import names, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
@@ -17,11 +17,6 @@ from zarrfs.errors import StoreTimeout
 from zarrfs.keys import APART
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory
-
-
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
 
 
 async def change(tree: MountTree, edit: str) -> None:

@@ -11,22 +11,15 @@ import pytest
 import trio
 from trio.testing import MockClock, trio_test
 
-from tests.hierarchy.test_replaced_late import CHANGED, NEW, OLD, queue_a_chunk
 from tests.hierarchy.test_several_steps import npy
+from tests.support.late_steps import CHANGED, NEW, OLD, OPTIONS, queue_a_chunk
 from tests.support.stores import HangingStore
-from tests.support.trees import load, names, tree_over, walk, write
+from tests.support.trees import load, names, opened, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import StoreError, StoreTimeout, StoreUnsupported
 from zarrfs.keys import Prefix
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import Directory, File, OpenFlags
-
-OPTIONS = {"new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
-
-
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
+from zarrfs.vfs.node import Directory, OpenFlags
 
 
 async def rename(tree: MountTree) -> None:
@@ -62,9 +55,7 @@ async def test_what_waits_goes_with_an_array_that_is_renamed_over_late(
         await write(tree, "npy/a.npy", npy(OLD))
         await write(tree, "npy/b.npy", npy(NEW))
         await queue_a_chunk(tree)
-        file = await walk(tree, "npy/b.npy")
-        assert isinstance(file, File)
-        writer = await file.open(OpenFlags(write=True))
+        writer = await opened(tree, "npy/b.npy", OpenFlags(write=True))
         await writer.write(128, np.float64(99).tobytes())
         store.hang(*step)
         with pytest.raises(StoreTimeout):
@@ -113,9 +104,7 @@ async def test_what_waits_for_an_array_stays_if_it_is_not_replaced(tmp_path: Pat
         await write(tree, "npy/a.npy", npy(OLD))
         await write(tree, "npy/b.npy", npy(NEW))
         await queue_a_chunk(tree)
-        file = await walk(tree, "chunks/a/0")
-        assert isinstance(file, File)
-        writer = await file.open(OpenFlags(write=True))
+        writer = await opened(tree, "chunks/a/0", OpenFlags(write=True))
         await writer.write(0, np.int32(5).tobytes())
         store.refused = refused
         with pytest.raises(StoreError, match="not now"):

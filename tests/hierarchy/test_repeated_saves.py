@@ -11,24 +11,17 @@ import pytest
 import trio
 from trio.testing import MockClock, trio_test
 
-from tests.hierarchy.test_replaced_late import OLD
 from tests.hierarchy.test_several_steps import npy
+from tests.support.late_steps import OLD, OPTIONS, write_chunk
 from tests.support.stores import HangingStore
-from tests.support.trees import load, names, read, tree_over, walk, write
+from tests.support.trees import load, names, opened, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NodeInDoubt, StaleEntry, StoreError, StoreTimeout, StoreUnsupported
-from zarrfs.keys import Key, Prefix
+from zarrfs.keys import APART, Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.values import KeyStat
-from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
-
-OPTIONS = {"new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
-
-
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
+from zarrfs.vfs.node import Directory, Handle, OpenFlags
 
 
 class WithoutExchange(HangingStore):
@@ -51,20 +44,15 @@ LATE = [
 ]
 
 
-async def write_chunk(tree: MountTree, path: str, data: np.ndarray) -> None:
-    file = await walk(tree, path)
-    assert isinstance(file, File)
-    handle = await file.open(OpenFlags(write=True))
-    await handle.write(0, data.tobytes())
-    await handle.flush()
-    await handle.release()
+async def folder_of_arrays(tree: MountTree) -> Directory:
+    folder = await walk(tree, "npy")
+    assert isinstance(folder, Directory)
+    return folder
 
 
 async def save_late(tree: MountTree, store: HangingStore, step: tuple[str, ...], data: np.ndarray) -> Handle:
     """Save over ``a``; the step takes effect after its deadline. Return the open file."""
-    file = await walk(tree, "npy/a.npy")
-    assert isinstance(file, File)
-    handle = await file.open(OpenFlags(write=True, truncate=True))
+    handle = await opened(tree, "npy/a.npy", OpenFlags(write=True, truncate=True))
     await handle.write(0, npy(data))
     store.hang(*step)
     with pytest.raises(StoreTimeout):
@@ -148,8 +136,7 @@ async def test_the_outcome_of_a_save_is_determined_before_its_array_is_edited(
     async with tree_over(store, cache_dir=str(tmp_path), new_dialect=dialect, **OPTIONS) as tree:
         await write(tree, "npy/a.npy", npy(OLD))
         handle = await save_late(tree, store, step, new)
-        folder = await walk(tree, "npy")
-        assert isinstance(folder, Directory)
+        folder = await folder_of_arrays(tree)
         if edit == "attributes":
             await write(tree, "chunks/a/.zattrs", b'{"units": "m"}')
         elif edit == "rename":
@@ -180,9 +167,7 @@ async def test_an_array_that_was_removed_after_it_was_copied_late_is_not_copied_
         await write(tree, "npy/a.npy", npy(OLD))
         step = "a/zarr.json" if dialect == "v3" else "meta/root/a.array.json"
         handle = await save_late(tree, store, (step, "set"), np.arange(16, dtype="<i4"))
-        folder = await walk(tree, "npy")
-        assert isinstance(folder, Directory)
-        await folder.unlink("a.npy")
+        await (await folder_of_arrays(tree)).unlink("a.npy")
         await handle.release()
         assert await tree.publish_all() == []
     async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
@@ -224,9 +209,7 @@ async def test_old_chunks_are_not_put_in_the_place_of_a_new_array_with_other_att
         if is_late:
             handle = await save_late(tree, store, ("*", "exchange_prefixes"), new)
         else:
-            file = await walk(tree, "npy/a.npy")
-            assert isinstance(file, File)
-            handle = await file.open(OpenFlags(write=True, truncate=True))
+            handle = await opened(tree, "npy/a.npy", OpenFlags(write=True, truncate=True))
             await handle.write(0, npy(new))
             store.is_failing = True
             with pytest.raises(StoreError, match="not answered"):
@@ -249,3 +232,44 @@ async def test_old_chunks_are_not_put_in_the_place_of_a_new_array_with_other_att
     async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new)
         assert b"units" in await read(tree, "chunks/a/.zattrs")
+
+
+class Refusing(HangingStore):
+    """Renames nothing that is apart while ``is_refusing``."""
+
+    is_refusing = False
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        if not self.is_refusing or not old.startswith(APART):
+            return await super().rename_prefix(old, new)
+        await self.interrupt("rename_prefix", old)
+        raise StoreError("refused")
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("takes_effect", [True, False], ids=["late", "never"])
+@pytest.mark.parametrize("dialect", ["v3", "v3_2022"])
+@trio_test
+async def test_a_new_array_is_stored_by_the_next_attempt_if_the_step_that_timed_out_had_no_effect(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str, takes_effect: bool
+) -> None:
+    """It counted as stored: close(2) returned 0, and the array was deleted with what was apart."""
+    inner = MemoryStore()
+    store = Refusing(inner)
+    new = np.arange(64, dtype="<i4")
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect=dialect, **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        _, handle = await (await folder_of_arrays(tree)).create("b.npy", OpenFlags(write=True))
+        await handle.write(0, npy(new))
+        store.hang(".zarrfs/*/new/", "rename_prefix")
+        store.is_refusing = not takes_effect
+        with pytest.raises(StoreTimeout):
+            await handle.flush()
+        store.answer()
+        await trio.sleep(100)
+        store.is_refusing = False
+        await handle.flush()
+        await handle.release()
+        assert await tree.publish_all() == []
+    async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/b.npy"), new)

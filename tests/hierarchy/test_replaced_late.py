@@ -10,31 +10,12 @@ import trio
 from trio.testing import MockClock, trio_test
 
 from tests.hierarchy.test_several_steps import npy
+from tests.support.late_steps import CHANGED, NEW, OLD, OPTIONS, queue_a_chunk
 from tests.support.stores import HangingStore
-from tests.support.trees import load, names, tree_over, walk, write
-from zarrfs.daemon.mount_tree import MountTree
+from tests.support.trees import load, names, opened, tree_over, walk, write
 from zarrfs.errors import StoreTimeout
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import Directory, File, OpenFlags
-
-OLD = np.full(32, 7, "<i4")
-CHANGED = np.r_[OLD[:8], np.full(8, 99, "<i4"), OLD[16:]]
-NEW = np.arange(5, dtype="<f8")
-
-
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
-async def queue_a_chunk(tree: MountTree, data_type: str = "<i4") -> None:
-    file = await walk(tree, "chunks/a/1")
-    assert isinstance(file, File)
-    handle = await file.open(OpenFlags(write=True))
-    await handle.write(0, np.full(8, 99, data_type).tobytes())
-    await handle.flush()
-    await handle.release()
-    assert tree.stats()["pending_shards"] == 1
+from zarrfs.vfs.node import Directory, OpenFlags
 
 
 @pytest.mark.logs("")
@@ -53,7 +34,7 @@ async def test_what_waits_goes_with_an_array_that_is_replaced_late(
     """It was saved in `rescued/`. Of an array that stays, it is stored."""
     inner = MemoryStore()
     store = HangingStore(inner)
-    options = {"new_dialect": dialect, "new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
+    options = {"new_dialect": dialect, **OPTIONS}
     async with tree_over(store, cache_dir=str(tmp_path), **options) as tree:
         await write(tree, "npy/a.npy", npy(OLD))
         await queue_a_chunk(tree)
@@ -81,7 +62,7 @@ async def test_what_waits_goes_with_an_array_that_is_erased_late(
     autojump_clock: MockClock, tmp_path: Path, dialect: str, step: tuple[str, ...]
 ) -> None:
     store = HangingStore(MemoryStore())
-    options = {"new_dialect": dialect, "new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
+    options = {"new_dialect": dialect, **OPTIONS}
     async with tree_over(store, cache_dir=str(tmp_path), **options) as tree:
         await write(tree, "npy/a.npy", npy(OLD))
         await queue_a_chunk(tree)
@@ -110,13 +91,11 @@ async def test_what_waits_for_the_new_array_stays_when_a_save_that_took_effect_l
     """The repeated save took the array that it had stored for the one to be replaced, and dropped its chunks."""
     inner = MemoryStore()
     store = HangingStore(inner)
-    options = {"new_dialect": dialect, "new_chunks": "8", "new_shards": "4", "shard_delay": "600", "timeout": "10"}
+    options = {"new_dialect": dialect, **OPTIONS}
     new, wanted = np.arange(16.0), np.r_[np.arange(8.0), np.full(8, 99.0)]
     async with tree_over(store, cache_dir=str(tmp_path), **options) as tree:
         await write(tree, "npy/a.npy", npy(OLD))
-        file = await walk(tree, "npy/a.npy")
-        assert isinstance(file, File)
-        handle = await file.open(OpenFlags(write=True, truncate=True))
+        handle = await opened(tree, "npy/a.npy", OpenFlags(write=True, truncate=True))
         await handle.write(0, npy(new))
         store.hang(*step)
         with pytest.raises(StoreTimeout):

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from tests.support.stores import contents
-from tests.support.trees import names, read, tree_over, walk, write
+from tests.support.trees import names, opened, read, tree_over, walk, write
 from tests.support.zarr_python import everything, store_of_kind, written
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.stores.base import Store
-from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
+from zarrfs.vfs.node import Directory, Handle, OpenFlags
 
 EVERYWHERE = pytest.mark.parametrize(
     ("dialect", "kind", "consolidated"),
@@ -62,9 +62,7 @@ class Scene:
 
     async def opened(self, path: str) -> Handle:
         """Open a file to read and write."""
-        file = await walk(self.tree, f"{self.view}/{path}")
-        assert isinstance(file, File)
-        return await file.open(OpenFlags(read=True, write=True))
+        return await opened(self.tree, f"{self.view}/{path}", OpenFlags(read=True, write=True))
 
     async def unlink(self, path: str) -> None:
         folder, _, name = path.rpartition("/")

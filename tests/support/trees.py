@@ -17,7 +17,7 @@ from zarrfs.errors import IsADirectory, NotADirectory
 from zarrfs.options.config import resolve
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
-from zarrfs.vfs.node import SIZE_UNKNOWN, Directory, Entry, File, OpenFlags, VfsNode
+from zarrfs.vfs.node import SIZE_UNKNOWN, Directory, Entry, File, Handle, OpenFlags, VfsNode
 
 READ_ONLY = OpenFlags()
 _READ_NBYTES = 128 * 1024
@@ -98,6 +98,13 @@ async def read(tree: MountTree | Directory, path: str) -> bytes:
         return b"".join(parts)
     finally:
         await handle.release()
+
+
+async def opened(tree: MountTree | Directory, path: str, flags: OpenFlags = READ_ONLY) -> Handle:
+    """Open a file."""
+    file = await walk(tree, path)
+    assert isinstance(file, File)
+    return await file.open(flags)
 
 
 async def write(tree: MountTree | Directory, path: str, data: bytes) -> None:

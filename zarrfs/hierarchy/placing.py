@@ -81,10 +81,11 @@ class Placing:
         if self._intent.may_take_effect and not is_there:
             raise StoreTimeout(f"{path}: outcome of an earlier attempt is unknown", key=path)
         self._intent.is_unknown = False
-        if is_there or await self._resolve():
-            self.is_placed, self.is_unsettled = True, False
-            self._intent.is_done = True
+        # Without a record nothing was replaced: the next attempt puts it in place.
+        if is_there or (self._intent.noted is not None and await self._resolve()):
+            self.is_placed = self._intent.is_done = True
             await self._intent.done()
+        self.is_unsettled = False
 
     async def put(
         self,
@@ -96,21 +97,13 @@ class Placing:
         over: bool,
         on_done: OnDone | None = None,
     ) -> None:
-        """Put the array in place: of nothing, or ``over`` the array there.
+        """Put the array in place: of nothing, or ``over`` the array there. The outcome of an earlier attempt was determined (`settle`).
 
         ``before``: documents of that array; ``chunks``: its chunks, if it is at the root. ``on_done``: called when the array is in place,
-        however late that is found out (`Intent.on_done`); that of an earlier attempt, if it has done so. Raises `EntryExists`.
+        however late that is found out (`Intent.on_done`). Raises `EntryExists`.
         """
         self.was_tried = True
-        if self._intent.is_unknown and not self._intent.may_take_effect:
-            self._intent.is_unknown = False
-            if await self._resolve() and not layout.per_node:
-                self.is_placed = self._intent.is_done = True
-                return
-            if not layout.per_node:
-                # The caller has read the documents before they were put back.
-                raise StoreTimeout(f"{node.path}: earlier attempt was undone: store timed out", key=node.path)
-        if self._intent.is_unknown and not layout.per_node:
+        if self._intent.is_unknown or self.is_unsettled:
             raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
         if over and self.keep is not None:
             stored = {key: before[key] for key in layout.document_keys(node.path) if key in before}
@@ -118,15 +111,8 @@ class Placing:
             if isinstance(replaced, ArrayNode):
                 node = replace(node, attributes=self.keep(replaced))
         written = layout.format(node)
-        prefix = prefix_of(layout, node)
-        # A failed step of an earlier attempt may still have taken effect.
-        if layout.per_node and await self._is_there(prefix):
-            self._intent.is_unknown = False
-        elif self._intent.is_unknown:
-            raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
-        elif not await self._is_copied():
-            self._intent.on_done = on_done
-            await self._put(layout, node, written, prefix, before, chunks, over=over)
+        self._intent.on_done = on_done
+        await self._put(layout, node, written, prefix_of(layout, node), before, chunks, over=over)
         self.is_placed = self._intent.is_done = True
         await self._intent.done()
 
@@ -275,8 +261,6 @@ class Placing:
 
     async def _appear_with(self, node: ArrayNode, prefix: Prefix, written: Mapping[Key, bytes]) -> None:
         is_apart = await self._store.prefix_exists(self._intent.new)
-        if self._intent.is_unknown:
-            raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
         if self._has_chunks is None:
             await self._out_of_the_way(node, prefix)
             self._has_chunks = is_apart
