@@ -26,11 +26,6 @@ from zarrfs.stores.memory import MemoryStore
 ARRAY = node((8,))
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 class Live:
     """A node, and the number of times that it was confirmed in the store."""
 

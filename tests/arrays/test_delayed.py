@@ -30,11 +30,6 @@ from zarrfs.transformers.observed import ObservedStore
 ARRAY = node((8,), ShardSpec((4,)))
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @dataclass
 class Mount:
     """A store with queued chunks."""

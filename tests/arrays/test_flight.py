@@ -30,11 +30,6 @@ VALUES = {
 }
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 async def seconds_of_each(count: int, act: Callable[[], Awaitable[object]]) -> list[float]:
     """Return the time until failure of each of ``count`` calls that begin together."""
     times: list[float] = []

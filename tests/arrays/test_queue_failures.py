@@ -30,11 +30,6 @@ from zarrfs.transformers.observed import ObservedStore
 WHOLE = {(number,): b"new" for number in range(4)}
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @trio_test
 async def test_a_change_that_changes_nothing_waits_for_nothing_and_is_not_stored() -> None:
     store = ObservedStore(MemoryStore())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pyfuse3
 import pytest
-from trio.testing import trio_test
+import trio
 
 from zarrfs.errors import NoSuchEntry
 from zarrfs.fuse.guard import guarded
@@ -39,6 +41,17 @@ class Handlers:
         raise self._error
 
 
+def errno_of(handler: Callable[[int], Coroutine[Any, Any, int]]) -> int:
+    """Return the errno with which a handler fails."""
+
+    async def main() -> int:
+        with pytest.raises(pyfuse3.FUSEError) as raised:
+            await handler(1)
+        return raised.value.errno
+
+    return trio.run(main)
+
+
 @pytest.mark.logs("out of memory")
 @pytest.mark.parametrize(
     "error",
@@ -50,14 +63,7 @@ class Handlers:
 )
 def test_want_of_memory_is_enomem(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     handlers = Handlers(error)
-
-    @trio_test
-    async def main() -> None:
-        with pytest.raises(pyfuse3.FUSEError) as raised:
-            await handlers.write(1)
-        assert raised.value.errno == errno.ENOMEM
-
-    main()
+    assert errno_of(handlers.write) == errno.ENOMEM
     assert handlers.reported == [error]
     assert not len(handlers.requests)
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
@@ -67,43 +73,19 @@ def test_want_of_memory_is_enomem(error: Exception, caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(("error", "number"), [(MemoryError(), errno.ENOMEM), (KeyError("k"), errno.EIO)])
 def test_who_waits_is_answered_though_nothing_can_be_told(error: Exception, number: int) -> None:
     handlers = Handlers(error, telling=MemoryError())
-
-    @trio_test
-    async def main() -> None:
-        with pytest.raises(pyfuse3.FUSEError) as raised:
-            await handlers.write(1)
-        assert raised.value.errno == number
-
-    main()
+    assert errno_of(handlers.write) == number
     assert not len(handlers.requests)
 
 
 @pytest.mark.logs("no such node")
 def test_what_is_open_and_gone_is_stale_and_not_missing() -> None:
     """ENOENT is not an error that a program expects of write(2)."""
-    handlers = Handlers(NoSuchEntry("/a: no such node", key="a"))
-
-    @trio_test
-    async def main() -> None:
-        with pytest.raises(pyfuse3.FUSEError) as caught:
-            await handlers.write(1)
-        assert caught.value.errno == errno.ESTALE
-
-    main()
+    assert errno_of(Handlers(NoSuchEntry("/a: no such node", key="a")).write) == errno.ESTALE
 
 
 def test_an_inode_that_is_gone_is_stale_so_that_the_kernel_looks_its_path_up_again() -> None:
     """Another file may have been renamed to the path, and the notice of that may be late."""
     handlers = Handlers(NoSuchEntry("/a: no such node", key="a"))
-
-    @trio_test
-    async def main() -> None:
-        with pytest.raises(pyfuse3.FUSEError) as caught:
-            await handlers.getattr(1)
-        assert caught.value.errno == errno.ESTALE
-        with pytest.raises(pyfuse3.FUSEError) as caught:
-            await handlers.lookup(1)
-        assert caught.value.errno == errno.ENOENT
-
-    main()
+    assert errno_of(handlers.getattr) == errno.ESTALE
+    assert errno_of(handlers.lookup) == errno.ENOENT
     assert not handlers.reported

@@ -18,11 +18,6 @@ from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Handle
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 class Endless:
     """A handle whose reads do not end by themselves."""
 

@@ -42,11 +42,6 @@ NAME = "0" * 32
 OLD, NEW = {DOCUMENT: b"old document"}, {DOCUMENT: b"new document"}
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 async def store_with(
     values: dict[str, bytes], *, old: bytes = b"", new: bytes = b"", place: bytes = b""
 ) -> tuple[MemoryStore, Intent]:

@@ -26,11 +26,6 @@ from zarrfs.transformers.forwarding import ForwardingStore
 A = Example((4,), (2,))
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @trio_test
 async def test_it_lives_as_long_as_anybody_holds_it_however_much_else_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_nodes, "MAX_NODES", 2)

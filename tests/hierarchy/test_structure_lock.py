@@ -14,11 +14,6 @@ from zarrfs.keys import NodePath, Prefix
 A = Example((4,), (2,))
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @trio_test
 async def test_who_writes_a_document_is_waited_for_before_its_node_is_moved() -> None:
     live = reading(await store_of(A, names=("g/a",))).hierarchy.live

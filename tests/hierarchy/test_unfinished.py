@@ -44,11 +44,6 @@ BEFORE = {
 }
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 class Unerasable(InterruptedStore):
     """A store without renames, in which no record can be erased until it is ``mended``."""
 

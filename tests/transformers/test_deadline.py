@@ -24,11 +24,6 @@ A, B = Key("d/a"), Key("d/b")
 SECONDS = 10.0
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @asynccontextmanager
 async def limited(*waits: str, stubborn: bool = True) -> AsyncIterator[tuple[DeadlineStore, WaitingStore]]:
     """Yield a store with a deadline around one in memory whose operations ``waits`` wait."""

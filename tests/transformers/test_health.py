@@ -21,11 +21,6 @@ SECONDS = 10.0
 A, B = Key("a"), Key("b")
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @asynccontextmanager
 async def hanging() -> AsyncIterator[tuple[DeadlineStore, HangingStore]]:
     """Yield a store with a deadline around one with the keys ``0`` to ``99``, each with its name as value."""

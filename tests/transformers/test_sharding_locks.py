@@ -192,11 +192,6 @@ async def test_what_outlives_its_holder_holds_nothing() -> None:
     assert await contents(store) == {chunk(0, 1): b"late"}
 
 
-@pytest.fixture
-def autojump_clock() -> MockClock:
-    return MockClock(autojump_threshold=0)
-
-
 @pytest.mark.logs("given up by its caller")
 @trio_test
 async def test_a_set_that_was_given_up_takes_no_later_one_with_it(autojump_clock: MockClock) -> None:
