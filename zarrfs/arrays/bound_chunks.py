@@ -129,7 +129,7 @@ class BoundChunks(ChunkStore):
                     raise
                 await trio.lowlevel.checkpoint()
                 continue
-            is_doubtful = lacks(found) or self.node.is_unread or not self.node.is_in_place()
+            is_doubtful = lacks(found) or self.node.is_unread or not self.node.are_chunks_in_place()
             if is_doubtful and self.node.has_stayed(moves) and not await self.node.confirm():
                 # An equal node may have replaced it between the two.
                 await trio.lowlevel.checkpoint()

@@ -94,6 +94,10 @@ class LiveNode:
         True where folders cannot be distinguished at all."""
         return self.anchor is None or self.folder is None or (self.anchor.holds and self.anchor.is_at(self.folder))
 
+    def are_chunks_in_place(self) -> bool:
+        """Return True if what is read at its chunk prefix is its own: without a proof, the store has to confirm the node."""
+        return self.is_in_place()
+
     def has_taken_place_of(self, other: LiveNode) -> bool:
         """Return True if another program has renamed the folder of ``other``, as far as that is held, to be that of this node.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.live_node import Confirm, LiveNode
@@ -13,7 +14,7 @@ from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
-from zarrfs.stores.anchor import AbsentFolder
+from zarrfs.stores.anchor import AbsentFolder, Anchor
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Generation
 
@@ -44,6 +45,10 @@ class LiveArray(LiveNode):
         """True if this mount erased its document alone (see `has_lost`)."""
         self.is_successor: Callable[[ArrayNode, DocumentVersion], bool] | None = None
         """True for the array, with its document, that a save puts in its place, once that save has begun and until it has failed."""
+        self._chunk_folder: Anchor | None = None
+        """The folder of its chunks, where its document lies elsewhere."""
+        self._owns_chunk_folder = False
+        """True if the document has not changed from before it was read until after that folder was found."""
         self._open_array: weakref.ref[OpenArray] | None = None
         # Not a WeakSet, which takes a kilobyte.
         self._readers: tuple[weakref.ref[ArrayReader], ...] = ()
@@ -53,6 +58,11 @@ class LiveArray(LiveNode):
         # The folder of an array that is being created is that of its group.
         folder = self.document.parent if self.document is not None else None
         return folder if folder and self.chunk_prefix.startswith(folder) else None
+
+    @property
+    def is_apart(self) -> bool:
+        """True if its chunks are in a folder of their own, elsewhere than its document (2019, 2022)."""
+        return self.document is not None and bool(self.chunk_prefix) and not self.chunk_prefix.startswith(self.document.parent)
 
     @property
     def open_array(self) -> OpenArray | None:
@@ -95,8 +105,12 @@ class LiveArray(LiveNode):
 
     def anchor_in(self, store: Store, *, is_changing: bool) -> None:
         """Hold the array's folder, unless it is held or its document is not the one read. ``is_changing``: this mount moves the array."""
+        folder = self._chunk_folder
+        # One that was removed may have lost its last chunk: the next chunk makes another.
+        if self.is_apart and (not _is_held(folder) or folder.is_erased):
+            self._chunk_folder, self._owns_chunk_folder = store.anchor(self.chunk_prefix, spare=True), False
         held = self.anchor
-        if self.folder is None or self.document is None or (held is not None and held.holds and not isinstance(held, AbsentFolder)):
+        if self.folder is None or self.document is None or _is_held(held):
             return
         anchor = store.anchor(self.folder)
         if anchor is None or anchor.generation(self.document[len(self.folder) :]) == self.generation:
@@ -107,6 +121,31 @@ class LiveArray(LiveNode):
         if isinstance(anchor, AbsentFolder) and not is_changing:
             # A folder that appears there later is another, unless with this very document.
             self.anchor = anchor
+
+    def are_chunks_in_place(self) -> bool:
+        if not self.is_apart:
+            return self.is_in_place()
+        held = self._chunk_folder
+        return held is None or (self._owns_chunk_folder and held.is_at(self.chunk_prefix))
+
+    def confirmed_by_document(self) -> None:
+        """Record that its document was found unchanged."""
+        self.is_unread = False
+        self._owns_chunk_folder = True
+
+    @property
+    def may_have_other_chunks(self) -> bool:
+        """True if the folder of its chunks may have replaced its own before it was found."""
+        return self.is_apart and _is_held(self._chunk_folder) and not self._owns_chunk_folder
+
+    def has_other_chunks(self, store: Store) -> bool:
+        """Return True if another folder has replaced that of its chunks.
+
+        (A folder that was removed, without another in its place, may have lost its last chunk.)"""
+        held = self._chunk_folder
+        if not self.is_apart or not _is_held(held) or held.is_at(self.chunk_prefix):
+            return False
+        return not isinstance(store.anchor(self.chunk_prefix, spare=True), AbsentFolder)
 
     def is_described_at(self, target: Key | Prefix) -> bool:
         """Return True if the document that describes it lies at ``target``."""
@@ -120,6 +159,11 @@ class LiveArray(LiveNode):
     def is_affected_by(self, target: Key | Prefix) -> bool:
         """Return True if a change at ``target`` can replace or move the array."""
         return self.is_described_at(target) or (isinstance(target, Prefix) and self.chunk_prefix.startswith(target))
+
+
+def _is_held(anchor: Anchor | None) -> TypeGuard[Anchor]:
+    """Return True if ``anchor`` is that of a folder which is still held, and existed then."""
+    return anchor is not None and anchor.holds and not isinstance(anchor, AbsentFolder)
 
 
 @dataclass(slots=True, weakref_slot=True)

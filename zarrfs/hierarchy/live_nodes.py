@@ -206,6 +206,9 @@ class LiveNodes:
             # By a save whose outcome is not determined yet.
             self.replaced(live, path, live.chunk_prefix)
             return None
+        if isinstance(node, ArrayNode) and document != (live.document, live.generation) and live.has_other_chunks(self._store):
+            self._end(live, "was replaced by another array")
+            return None
         open_array = live.open_array
         if not isinstance(node, ArrayNode):
             if isinstance(node, GroupNode) and node.explicit:
@@ -215,7 +218,8 @@ class LiveNodes:
             # Its documents may be about to be written.
             return None
         if live.metadata is not None and not (live.chunk_prefix == node.chunk_prefix and live.metadata.stores_as(node.metadata)):
-            if live.is_misplaced or live.chunk_prefix != node.chunk_prefix or not node.metadata.is_resize_of(live.metadata):
+            is_other = live.is_misplaced or live.may_have_other_chunks or live.chunk_prefix != node.chunk_prefix
+            if is_other or not node.metadata.is_resize_of(live.metadata):
                 self._end(live, "was replaced by another array")
                 return None
             live.resized(node.metadata)
@@ -245,7 +249,7 @@ class LiveNodes:
             self.hold(live)
             stat = await self._store.stat(live.document)
             if stat is not None and stat.generation == live.generation:
-                live.is_unread = False
+                live.confirmed_by_document()
                 return True
         give_up = trio.current_time() + _DOUBT_SECONDS
         while True:

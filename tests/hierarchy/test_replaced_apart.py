@@ -1,0 +1,104 @@
+"""Another mount replaces an array whose document lies elsewhere than its chunks (2019, 2022), while this one reads it.
+
+The new one differs from the old one in its shape alone, as one that was resized does.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+
+from tests.hierarchy.test_windows import Interposed
+from tests.support.trees import READ_ONLY, tree_over, walk
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.errors import NoSuchEntry, StaleEntry
+from zarrfs.vfs.file import StagedFile
+from zarrfs.vfs.node import Directory, OpenFlags
+
+OLD, NEW = np.full((8, 8), 7, "<i4"), np.full((12, 8), 5, "<i4")
+# Document, and folder of the chunks.
+PLACES = {"v3_2019": ("meta/root/a.array", "data/a"), "v3_2022": ("meta/root/a.array.json", "data/root/a")}
+
+pytestmark = pytest.mark.parametrize("layout", PLACES)
+
+
+async def _save(tree: MountTree, name: str, elements: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> None:
+    text = io.BytesIO()
+    np.save(text, elements)
+    folder = await walk(tree, "npy")
+    assert isinstance(folder, Directory)
+    _, handle = await folder.create(f"{name}.npy", OpenFlags(read=True, write=True))
+    await handle.write(0, text.getvalue())
+    await handle.flush()
+    await handle.release()
+
+
+def _steps(store: Path, layout: str) -> Iterator[None]:
+    """Replace the array a by the array b in the steps of a mount."""
+    document, chunks = (store / each for each in PLACES[layout])
+    new = {each: each.with_name(each.name.replace("a", "b", 1)) for each in (document, chunks)}
+    document.unlink()
+    yield
+    os.rename(chunks, store / "old")
+    yield
+    os.rename(new[chunks], chunks)
+    yield
+    os.rename(new[document], document)
+    yield
+
+
+async def _whole(file: StagedFile) -> bytes | None:
+    """Return the file, read a chunk at a time; None if that is refused because it is another one by now."""
+    pieces: list[bytes] = []
+    try:
+        reader = await file.open(READ_ONLY)
+        while not pieces or pieces[-1]:
+            pieces.append(bytes(await reader.read(128 * len(pieces), 128)))
+        await reader.release()
+    except StaleEntry:
+        return None
+    return b"".join(pieces)
+
+
+async def _happened(path: Path, layout: str, at: int, between: int) -> bool:
+    """Return True if there was an operation with the number ``at``. ``between``: operations from one step to the next; 0: none."""
+    store = Interposed(path)
+    async with tree_over(store, f"file:{path}", new_dialect=layout, new_chunks="4x8", watch="no") as tree:
+        await _save(tree, "a", OLD)
+        await _save(tree, "b", NEW)
+    replacing = _steps(path, layout)
+
+    def step() -> None:
+        for _ in replacing:
+            if between:
+                store.at += between
+                break
+
+    async with tree_over(store, f"file:{path}", metadata_ttl="60", watch="no") as tree:
+        store.arm(at, step)
+        with suppress(NoSuchEntry):
+            file = await walk(tree, "npy/a.npy")
+            assert isinstance(file, StagedFile)
+            if (text := await _whole(file)) is not None:
+                found = np.load(io.BytesIO(text))
+                assert any(np.array_equal(found, each) for each in (OLD, NEW)), f"before operation {at}: {found}"
+    happened = store.count > at
+    await store.aclose()
+    return happened
+
+
+@pytest.mark.parametrize("between", [0, 1, 2, 3])
+def test_what_is_read_is_one_of_both(layout: str, between: int, tmp_path: Path) -> None:
+    at, happened = 0, True
+    while happened:
+        (path := tmp_path / str(at)).mkdir()
+        happened = trio.run(_happened, path, layout, at, between)
+        at += 1
+    assert at > 3
