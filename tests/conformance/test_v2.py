@@ -285,7 +285,14 @@ TEXT.row(
 )
 TEXT.row(
     'the default MUST be assumed to be ".": keys like "0.0"',
-    all_of(reads(store(dimension_separator=...), WHOLE), reads(store(dimension_separator="."), WHOLE)),
+    all_of(
+        reads(store(dimension_separator=...), WHOLE),
+        reads(store(dimension_separator="."), WHOLE),
+        reads({".zarray": zarray(dimension_separator=...), "0/0": LEFT, "0/1": RIGHT}, WHOLE),
+        reads(store(dimension_separator=...) | {"0/0": RIGHT, "0/1": LEFT}, WHOLE),
+    ),
+    "as stated; absent, and only nested keys are stored, as by the NestedDirectoryStore of zarr 2.2 to 2.7: they are read (a quirk); "
+    "--dialect-choices v2.dimension_separator=refuse",
 )
 TEXT.row('"/": nested keys like "0/0"', reads({".zarray": zarray(dimension_separator="/"), "0/0": LEFT, "0/1": RIGHT}, WHOLE))
 

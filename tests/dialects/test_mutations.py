@@ -18,7 +18,7 @@ from tests.support.mutations import mutated
 from zarrfs import registry
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.containers.base import Container
-from zarrfs.dialects.base import Dialect, Edit, Layout
+from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import metadata_values
@@ -84,7 +84,7 @@ def ask_layout(layout: Layout, key: Key, values: dict[Key, bytes], *, of_all: bo
             layout.consolidated_names(path)
             for those in (documents, {}):
                 with refused_or_done():
-                    ask_node(layout, layout.parse(path, those))
+                    ask_node(layout, layout.parse(path, those), those)
             documents |= {each: values[each] for each in layout.consolidated_keys(path) if each in values}
             for edit in (Edit(attributes={"a": 1}), Edit(shape=(5,))):
                 with refused_or_done():
@@ -94,7 +94,7 @@ def ask_layout(layout: Layout, key: Key, values: dict[Key, bytes], *, of_all: bo
                 layout.copies_without(path, documents)
 
 
-def ask_node(layout: Layout, node: ArrayNode | GroupNode | UnsupportedNode | None) -> None:
+def ask_node(layout: Layout, node: ArrayNode | GroupNode | UnsupportedNode | None, documents: Documents) -> None:
     """Assert that a parsed node can be serialized, and that impossible edits are refused."""
     if node is None or isinstance(node, UnsupportedNode):
         return
@@ -106,7 +106,7 @@ def ask_node(layout: Layout, node: ArrayNode | GroupNode | UnsupportedNode | Non
         try:
             json.dumps([metadata_values.of_array(node.metadata), metadata_values.shards(node.metadata)], allow_nan=False)
             metadata_values.fill(node.metadata)
-            layout.scalar_names(node)
+            layout.chunk_key_encodings(node, documents)
             CodecChain.build(node.metadata.codecs, node.metadata.data_type)
         except MetadataError as error:
             raise AssertionError(f"{node.path} is shown as an array, and cannot be one: {error}") from error

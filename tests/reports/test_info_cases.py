@@ -243,6 +243,7 @@ QUIRKS = {
         "/number_for_text": "of a string is a number",
         "/no_filters": "filters is missing",
     },
+    "other_forms/nested_unnamed": dict.fromkeys(("/a", "/g/sparse"), "keys like '0/0"),
     "other_forms/only_zmetadata": dict.fromkeys(("/", "/a", "/g", "/g/b", "/g/missing"), "consolidated copy"),
     "other_forms/v3": {
         "/gdal": "codecs is missing",

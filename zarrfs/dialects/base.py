@@ -234,12 +234,12 @@ class Layout(abc.ABC):
     def chunk_prefix(self, path: NodePath) -> Prefix:
         """Return the prefix of the encoded chunk coordinates in the keys of the array at ``path``."""
 
-    def scalar_names(self, node: ArrayNode) -> tuple[str, ...]:
-        """Return the possible names of the only chunk of the 0-dimensional array ``node``, where software differs.
+    def chunk_key_encodings(self, node: ArrayNode, documents: Documents) -> tuple[ChunkKeyEncoding, ...]:
+        """Return the possible encodings of the chunk keys of ``node``, where its documents do not name it, and software differs.
 
-        The name that is stored applies, else the first.
+        The first one by which a chunk is stored applies, else the first, which is that of the metadata. ``documents``: its own.
         """
-        return (node.metadata.chunk_key_encoding.scalar,)
+        return (node.metadata.chunk_key_encoding,)
 
     @abc.abstractmethod
     def node_of_document(self, key: Key) -> NodePath | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from zarrfs.dialects.base import Documents, Edit, Layout
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 
 
@@ -71,8 +72,8 @@ class RootedLayout(Layout):
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return self.inner.chunk_prefix(self._inside(path))
 
-    def scalar_names(self, node: ArrayNode) -> tuple[str, ...]:
-        return self.inner.scalar_names(node)
+    def chunk_key_encodings(self, node: ArrayNode, documents: Documents) -> tuple[ChunkKeyEncoding, ...]:
+        return self.inner.chunk_key_encodings(replace(node, path=self._inside(node.path)), documents)
 
     def node_of_document(self, key: Key) -> NodePath | None:
         path = self.inner.node_of_document(key)

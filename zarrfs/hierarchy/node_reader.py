@@ -16,7 +16,7 @@ from zarrfs.hierarchy.live_array import DocumentVersion
 from zarrfs.hierarchy.parsed_documents import ParsedDocuments
 from zarrfs.hierarchy.probe import Document, Probe
 from zarrfs.hierarchy.roots import Roots
-from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight, with_stored_scalar
+from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight, with_stored_keys
 from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
@@ -125,9 +125,9 @@ class NodeReader:
             if node is not None:
                 self._weigh(path, documents)
                 self._counters.nodes_parsed += 1
-                node = await with_stored_scalar(self._store, layout, node)
-                if isinstance(node, ArrayNode) and not node.metadata.shape:
-                    digest.update(node.metadata.chunk_key_encoding.scalar.encode())
+                if isinstance(node, ArrayNode) and len(encodings := layout.chunk_key_encodings(node, documents)) > 1:
+                    node = await with_stored_keys(self._store, node, encodings)
+                    digest.update(repr(node.metadata.chunk_key_encoding).encode())
                 if not documents:
                     # Read from a consolidated copy, which is not among its documents.
                     digest.update(repr(node).encode("utf-8", "backslashreplace"))
@@ -152,7 +152,5 @@ class NodeReader:
 
 
 def _is_read_alike(before: KnownNode, source: Source) -> bool:
-    """Return True if the same documents describe the same node again. Documents do not name the only chunk of a scalar."""
-    if isinstance(before.node, ArrayNode) and not before.node.metadata.shape:
-        return False
+    """Return True if the same documents describe the same node again."""
     return before.source.layout == source.layout and before.source.copied == source.copied

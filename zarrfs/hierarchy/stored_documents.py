@@ -15,13 +15,16 @@ from zarrfs.errors import StoreAccessDenied
 from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.probe import Document, GetDocuments, Probe
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
-from zarrfs.model.metadata import ArrayNode, Node
+from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Denied, DirEntry, Got
 
 # Weight of a name in `threads.cpu`: a dialect processes a thousand of them within a millisecond.
 _NAME_NBYTES = 16
+# Entries that are looked at to determine an encoding of chunk keys: more than an array has that are no chunks.
+_PEEKED = 64
 
 
 class LargeDocument(Exception):
@@ -154,17 +157,24 @@ def weight(documents: Mapping[Key, bytes | None]) -> int:
     return sum(len(value) for value in documents.values() if value is not None)
 
 
-async def with_stored_scalar(store: Store, layout: Layout, node: Node) -> Node:
-    """Return ``node`` with the stored name of its only chunk, if the layout allows several (`Layout.scalar_names`)."""
-    if not isinstance(node, ArrayNode) or node.metadata.shape:
+async def with_stored_keys(store: Store, node: ArrayNode, encodings: Sequence[ChunkKeyEncoding]) -> ArrayNode:
+    """Return ``node`` with the first of ``encodings`` by which a chunk is stored (`Layout.chunk_key_encodings`), else with the first."""
+    ndim = node.metadata.ndim
+    if ndim == 0:
+        used = [each for each in encodings if await store.stat(each.key(node.chunk_prefix, ())) is not None]
+    else:
+        entries = (await store.peek(node.chunk_prefix, _PEEKED) or ()) if store.capabilities.list else ()
+        used = [each for each in encodings if any(_may_be_of(each, ndim, name, is_prefix) for name, is_prefix, *_ in entries)]
+    if not used or used[0] == encodings[0]:
         return node
-    names = layout.scalar_names(node)
-    if len(names) > 1:
-        for name in names:
-            if await store.stat(node.chunk_prefix.key(name)) is not None:
-                encoding = replace(node.metadata.chunk_key_encoding, scalar=name)
-                return replace(node, metadata=replace(node.metadata, chunk_key_encoding=encoding))
-    return node
+    quirk = f"chunks have keys like {used[0].encode((0,) * ndim)!r}, as no document says"
+    metadata = replace(node.metadata, chunk_key_encoding=used[0])
+    return replace(node, metadata=metadata, quirks=(*node.quirks, quirk) if ndim else node.quirks)
+
+
+def _may_be_of(encoding: ChunkKeyEncoding, ndim: int, name: str, is_prefix: bool) -> bool:
+    """Return True if ``name``, directly below the chunk prefix, is that of a chunk, or of a folder of chunks."""
+    return encoding.may_begin(name, ndim) if is_prefix else encoding.decode(name, ndim) is not None
 
 
 async def are_stored(store: Store, documents: Mapping[Key, bytes]) -> bool:

@@ -32,6 +32,7 @@ from zarrfs.dialects.v2.consolidated import NODE_DOCUMENTS, ConsolidatedCopy
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
+from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
 from zarrfs.model.unparsed import Unparsed
 
@@ -49,7 +50,7 @@ class V2(Dialect):
     chunk_key_encoding = chunk_key.v2(".")
     has_undefined_fill = True
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(
-        ("consolidated", "fill_value", "missing", "shuffle", "zarr_format"), USE_OR_REFUSE
+        ("consolidated", "dimension_separator", "fill_value", "missing", "shuffle", "zarr_format"), USE_OR_REFUSE
     )
 
     def __init__(self, chosen: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -163,6 +164,15 @@ class V2Layout(Layout):
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return Prefix(self.prefix + path.prefix)
+
+    def chunk_key_encodings(self, node: ArrayNode, documents: Documents) -> tuple[ChunkKeyEncoding, ...]:
+        usual = node.metadata.chunk_key_encoding
+        document = documents.get(self.chunk_prefix(node.path).key(ZARRAY))
+        is_named = document is None or b"dimension_separator" in document
+        if is_named or node.metadata.ndim < 2 or self.dialect.chosen.get("dimension_separator") == REFUSE:
+            return (usual,)
+        # The NestedDirectoryStore of zarr 2.2 to 2.7 did not name it.
+        return (usual, chunk_key.v2("/"))
 
     def node_of_document(self, key: Key) -> NodePath | None:
         if not key.startswith(self.prefix):

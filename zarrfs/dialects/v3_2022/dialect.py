@@ -39,6 +39,7 @@ from zarrfs.dialects.v3_2022.entry_point import EntryPoint, entry_key, format_en
 from zarrfs.dialects.v3_2022.names import check_name, is_name, is_path
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.model.unparsed import Unparsed
@@ -186,9 +187,11 @@ class V3Draft2022Layout(Layout):
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return self.keys.chunks(path)
 
-    def scalar_names(self, node: ArrayNode) -> tuple[str, ...]:
-        usual = node.metadata.chunk_key_encoding.scalar
-        return (usual, *(name for name in SCALARS if name != usual))
+    def chunk_key_encodings(self, node: ArrayNode, documents: Documents) -> tuple[ChunkKeyEncoding, ...]:
+        usual = node.metadata.chunk_key_encoding
+        # Documents do not name the only chunk of a 0-dimensional array.
+        others = [] if node.metadata.shape else [name for name in SCALARS if name != usual.scalar]
+        return (usual, *(replace(usual, scalar=name) for name in others))
 
     def node_of_document(self, key: Key) -> NodePath | None:
         if key in (entry_key(self.prefix), copy_key(self.prefix)):

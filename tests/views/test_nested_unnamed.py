@@ -1,0 +1,67 @@
+"""A v2 array with nested chunk keys and without ``dimension_separator``, as the NestedDirectoryStore of zarr 2.2 to 2.7 wrote it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from trio.testing import trio_test
+
+from tests.support.cases import CASES, Case
+from tests.support.stores import fill
+from tests.support.trees import load, tree_over, walk
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.file import StagedFile
+from zarrfs.vfs.node import OpenFlags
+
+CASE = Case(CASES / "other_forms" / "nested_unnamed")
+ELEMENTS = np.arange(35, dtype="<i4").reshape(7, 5)
+HEADER_NBYTES = 128
+
+
+async def stored(*, but: dict[str, bytes] | None = None) -> MemoryStore:
+    store = MemoryStore()
+    await fill(store, CASE.values | (but or {}))
+    return store
+
+
+@trio_test
+async def test_an_element_that_is_changed_stays_in_the_nested_chunk() -> None:
+    async with tree_over(store := await stored()) as tree:
+        before = {key async for key in store.list()}
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, StagedFile)
+        handle = await file.open(OpenFlags(read=True, write=True))
+        await handle.write(HEADER_NBYTES, np.full(1, 99, "<i4").tobytes())
+        await handle.flush()
+        await handle.release()
+        assert {key async for key in store.list()} == before
+    async with tree_over(store) as tree:
+        changed = ELEMENTS.copy()
+        changed[0, 0] = 99
+        assert np.array_equal(await load(tree, "npy/a.npy"), changed)
+
+
+@trio_test
+async def test_an_array_without_chunks_gets_those_that_the_specification_names() -> None:
+    async with tree_over(store := await stored()) as tree:
+        file = await walk(tree, "npy/empty.npy")
+        assert isinstance(file, StagedFile)
+        handle = await file.open(OpenFlags(read=True, write=True))
+        await handle.write(HEADER_NBYTES, b"\1")
+        await handle.flush()
+        await handle.release()
+        assert {key async for key in store.list() if key.startswith("empty/")} == {"empty/.zarray", "empty/0.0"}
+
+
+@trio_test
+async def test_a_named_separator_applies_whatever_is_stored() -> None:
+    document = json.dumps(json.loads(CASE.values["a/.zarray"]) | {"dimension_separator": "."}).encode()
+    async with tree_over(await stored(but={"a/.zarray": document})) as tree:
+        assert np.array_equal(await load(tree, "npy/a.npy"), np.full((7, 5), -1))
+
+
+@trio_test
+async def test_nested_keys_without_a_name_may_be_refused() -> None:
+    async with tree_over(await stored(), dialect_choices="v2.dimension_separator=refuse") as tree:
+        assert np.array_equal(await load(tree, "npy/a.npy"), np.full((7, 5), -1))
