@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import trio
@@ -163,7 +164,10 @@ async def with_stored_keys(store: Store, node: ArrayNode, encodings: Sequence[Ch
     if ndim == 0:
         used = [each for each in encodings if await store.stat(each.key(node.chunk_prefix, ())) is not None]
     else:
-        entries = (await store.peek(node.chunk_prefix, _PEEKED) or ()) if store.capabilities.list else ()
+        entries: Sequence[DirEntry] = ()
+        # A folder that must not be listed may have readable chunks.
+        with suppress(StoreAccessDenied):
+            entries = (await store.peek(node.chunk_prefix, _PEEKED) or ()) if store.capabilities.list else ()
         used = [each for each in encodings if any(_may_be_of(each, ndim, name, is_prefix) for name, is_prefix, *_ in entries)]
     if not used or used[0] == encodings[0]:
         return node
