@@ -89,6 +89,14 @@ def test_open_memmap_makes_an_array(mount: Mounted) -> None:
     assert stored(mount, "a").sum() == np.arange(90 * 70).sum()
 
 
+@pytest.mark.parametrize(("dtype", "fortran_order"), [(">i4", False), ("<i4", True)])
+def test_open_memmap_of_elements_that_are_elsewhere_is_refused(mount: Mounted, dtype: str, fortran_order: bool) -> None:
+    path = mount.path / "npy" / "a.npy"
+    with pytest.raises(OSError, match="Invalid argument"):
+        np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(90, 70), fortran_order=fortran_order)
+    assert not path.exists()
+
+
 def test_dd_without_truncating_changes_what_it_writes_alone(mount: Mounted, elements: Elements) -> None:
     path = mount.path / "npy" / "a.npy"
     np.save(path, elements)

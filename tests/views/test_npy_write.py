@@ -422,6 +422,43 @@ async def test_the_header_alone_makes_an_empty_array() -> None:
         assert await names(tree, "zarr3/a") == {"zarr.json"}
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(npy(np.zeros((8, 8), ">i4"))[:128], id="big-endian"),
+        pytest.param(npy(np.zeros((8, 8), "<i4", order="F"))[:128], id="Fortran order"),
+        pytest.param(npy(np.zeros((8, 8), [("a", "<i2"), ("b", ">i2")]))[:128], id="a big-endian field"),
+        pytest.param(
+            b"\x93NUMPY\x01\x00\x46\x00" + b"{'descr': '<i4', 'fortran_order': False, 'shape': (8, 8), }".ljust(69) + b"\n",
+            id="short",
+        ),
+    ],
+)
+@pytest.mark.parametrize("over", [False, True], ids=["new", "over an array"])
+@LOST
+@trio_test
+async def test_a_header_alone_under_which_elements_are_elsewhere_is_refused(header: bytes, over: bool) -> None:
+    """A program that maps the file next, as `open_memmap` does, would write the elements where its own header puts them."""
+    elements = np.arange(64, dtype="<i4").reshape(8, 8)
+    async with tree_over(MemoryStore()) as tree:
+        if over:
+            await write(tree, "npy/a.npy", npy(elements))
+        with pytest.raises(ContentInvalid, match="header without elements"):
+            await write(tree, "npy/a.npy", header)
+        assert await names(tree, "npy") == ({"a.npy"} if over else set())
+        if over:
+            np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
+
+
+@trio_test
+async def test_a_header_alone_in_an_order_that_makes_no_difference() -> None:
+    column = np.zeros((8, 1), "<u1")
+    header = npy(column)[:128].replace(b"'fortran_order': False, ", b"'fortran_order': True,  ")
+    async with tree_over(MemoryStore()) as tree:
+        await write(tree, "npy/a.npy", header)
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), column)
+
+
 @trio_test
 async def test_a_hole_is_zeros() -> None:
     data = npy(np.zeros((8, 8), "<i4"))

@@ -13,7 +13,7 @@ import numpy as np
 
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
 from zarrfs.buffers import Buffer
-from zarrfs.containers.base import Container, Head, Literal
+from zarrfs.containers.base import Container, Elements, Head, Literal
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import (
     ContentInvalid,
@@ -160,10 +160,17 @@ class NewArrayStage(Stage):
             raise self._refused or ContentInvalid(
                 f"{self._ident}: no {self._container.suffix} header in its {self._size} bytes", key=self._ident
             )
-        # The header alone is an array without written elements (`numpy.lib.format.open_memmap` closes the file at that point).
         if self._size not in (self._head.nbytes, self._whole_size):
             raise ContentInvalid(
                 f"{self._ident} has {self._size} bytes, but its header requires {self._whole_size}: nothing was stored",
+                key=self._ident,
+            )
+        # The header alone is an array without written elements (`numpy.lib.format.open_memmap` closes the file at that point,
+        # and opens it again to map the elements where this header puts them).
+        if self._size < self._whole_size and not self._elements_stay(self._head, self._node):
+            raise ContentInvalid(
+                f"{self._ident} is a header without elements, which in Fortran order, big-endian or after a header of "
+                "another length would be misread when they are written later: nothing was stored",
                 key=self._ident,
             )
         if self._same:
@@ -207,6 +214,13 @@ class NewArrayStage(Stage):
     def _whole_size(self) -> int:
         assert self._head is not None
         return _size_of(self._head)
+
+    def _elements_stay(self, head: Head, node: ArrayNode) -> bool:
+        """Return True if the file of the stored array has each element at the same offset, in the same bytes, as under ``head``."""
+        metadata = node.metadata
+        elements = next((each for each in self._container.layout(metadata).extents if isinstance(each, Elements)), None)
+        in_order = not head.fortran_order or sum(extent > 1 for extent in head.shape) < 2
+        return elements is not None and elements.offset == head.nbytes and in_order and head.dtype == metadata.data_type.npy_dtype
 
     async def _look_for_head(self) -> None:
         self._refused = None
