@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import signal
 import sqlite3
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,10 @@ from zarrfs.stores.opening import open_store
 pytestmark = needs_root
 
 DOCUMENT = b'{"zarr_format": 2}'
+
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
+_MS_BIND, _MS_REC = 0x1000, 0x4000
+_PR_SET_DUMPABLE = 4
 
 
 @pytest.fixture
@@ -122,6 +129,61 @@ async def test_a_link_to_a_store_of_ones_own_is_followed(eve: Path) -> None:
     act(MALLORY, 'mkdir "$1"', eve / "of-mallory/x")
     with pytest.raises(StoreAccessDenied, match="is not opened by root: a link on the path belongs to another user"):
         await content(eve / "x")
+
+
+@contextmanager
+def mounted_for_oneself(user: int, folder: Path, mountpoint: Path, *, dumpable: bool) -> Iterator[int]:
+    """Run a process of ``user`` in a mount namespace of its own, in which ``folder`` is mounted; yield its number.
+
+    The links of a process that is not ``dumpable`` belong to root.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b"failed"
+        try:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+            libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+            if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS):
+                said = b"no namespaces"
+                return
+            for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{user} {user} 1")):
+                Path("/proc/self", name).write_text(text)
+            if libc.mount(os.fsencode(folder), os.fsencode(mountpoint), None, _MS_BIND | _MS_REC, None) == 0:
+                said = b"mounted"
+            libc.prctl(_PR_SET_DUMPABLE, int(dumpable), 0, 0, 0)
+        finally:
+            os.write(writer, said)
+            signal.pause()
+            os._exit(1)
+    try:
+        if (said := os.read(reader, 100)) == b"no namespaces":
+            pytest.skip("users may not create namespaces")
+        assert said == b"mounted"
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.parametrize("dumpable", [True, False])
+@trio_test
+async def test_a_link_into_the_mount_namespace_of_another_user_is_not_followed(dumpable: bool, eve: Path) -> None:
+    # Theirs is the folder, and mounted in it is one of root's.
+    folder(eve.parent / "root/private")
+    act(EVE, 'mkdir -p "$1/real/x"', eve)
+    with mounted_for_oneself(EVE, eve.parent / "root", eve / "real/x", dumpable=dumpable) as process:
+        act(EVE, 'ln -s "/proc/$1/root$2/real" "$2/link"', str(process), eve)
+        # Root can read it there.
+        assert os.listdir(f"/proc/{process}/root{eve}/real/x") == ["private"]
+        for path in (eve / "link", eve / "link/x", eve / "link/x/private"):
+            with pytest.raises(StoreAccessDenied, match="another user's link on the path leads through a process"):
+                await open_store(str(path), read_only=True)
 
 
 def test_a_store_that_is_exchanged_while_it_is_opened(eve: Path) -> None:

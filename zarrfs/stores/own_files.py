@@ -6,7 +6,8 @@ write through it changes a file of the victim. For the same reason a file in suc
 a regular file of this user, without a second name.
 
 A store may be another user's. Root opens it through links of that user, but not through links to something of anyone else, to which the
-mount would give them access.
+mount would give them access. Nor through their links to ``/proc/PID/root`` and similar: in a mount namespace of their own, users put
+mounts of anyone's folders into their own ones (``unshare --user --mount``).
 """
 
 from __future__ import annotations
@@ -191,6 +192,9 @@ class _Walk:
         elif others:
             raise PermissionError(errno.EPERM, f"symbolic link {name!r} on the path belongs to another user", self._path)
         if folder.st_dev == self._proc:
+            # The owner of a process may hide behind root: prctl(2), PR_SET_DUMPABLE.
+            if self._leading:
+                raise PermissionError(errno.EPERM, "another user's link on the path leads through a process", self._path)
             return True
         target = os.readlink("", dir_fd=link)
         if target.startswith("/"):
