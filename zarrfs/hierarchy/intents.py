@@ -27,6 +27,7 @@ import trio
 from zarrfs import fences
 from zarrfs.errors import (
     NoSuchEntry,
+    StoreAccessDenied,
     StoreTimeout,
     ZarrfsError,
 )
@@ -151,9 +152,18 @@ class Intent(Apart):
                 await self.store.sync([self.prefix.key(RECORD)])
 
     async def record(self) -> Record | None:
-        """Return the stored record; None if there is none, as nothing was begun. Raises `IntentTooNew`, `MetadataError`."""
-        text = (await self.store.get_partial_values([(self.prefix.key(RECORD), ByteRange(0, MAX_NBYTES + 1))]))[0]
-        self._noted = None if text is None else Record.parse(text)
+        """Return the stored record; None if there is none, as nothing was begun.
+
+        Raises `StoreAccessDenied` for a record of a stranger: it would be carried out with the rights of this process. Raises
+        `IntentTooNew`, `MetadataError`.
+        """
+        found = await self.store.get_with_stat(self.prefix.key(RECORD), ByteRange(0, MAX_NBYTES + 1))
+        if found is not None and found[1].by_stranger:
+            raise StoreAccessDenied(
+                "operation of another user, who neither owns the store nor is root: only they or the owner may complete it",
+                key=self.prefix,
+            )
+        self._noted = None if found is None else Record.parse(found[0])
         return self._noted
 
     async def end(self) -> None:

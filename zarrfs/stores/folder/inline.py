@@ -18,11 +18,11 @@ import stat as st
 
 from zarrfs.buffers import Buffer
 from zarrfs.stores.answers_now import WouldWait
-from zarrfs.stores.folder.names import Parts, generation_of
+from zarrfs.stores.folder.names import Parts, changed, generation_of
 from zarrfs.stores.folder.one_file_system import open_within
 from zarrfs.stores.folder.presupposed import held_on_the_way
 from zarrfs.stores.folder.scan import Scan
-from zarrfs.stores.folder.tree import FolderTree, Ranges, changed
+from zarrfs.stores.folder.tree import FolderTree, Ranges
 from zarrfs.stores.values import Generation
 
 _AGE = 0.05

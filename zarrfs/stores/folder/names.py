@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Container
 
 from zarrfs.buffers import size_with_holes
-from zarrfs.errors import KeyTooLong, KeyUnusable
+from zarrfs.errors import GenerationMismatch, KeyTooLong, KeyUnusable
 from zarrfs.stores.values import Generation, KeyStat
 
 Parts = tuple[str, ...]
@@ -46,11 +47,17 @@ def size_of(stat: os.stat_result) -> int:
     return size_with_holes(stat.st_size, stat.st_blocks * 512)
 
 
-def key_stat(stat: os.stat_result) -> KeyStat:
-    """Return the stat of a value, from that of its file."""
-    return KeyStat(size_of(stat), stat.st_mtime_ns, generation_of(stat))
+def key_stat(stat: os.stat_result, trusted: Container[object] | None = None) -> KeyStat:
+    """Return the stat of a value, from that of its file; ``trusted``: users who are no strangers, None for all."""
+    by_stranger = trusted is not None and stat.st_uid not in trusted
+    return KeyStat(size_of(stat), stat.st_mtime_ns, generation_of(stat), by_stranger)
 
 
 def path_of(parts: Parts) -> str:
     """Return the key or prefix (without its trailing slash) that consists of ``parts``."""
     return "/".join(parts)
+
+
+def changed(parts: Parts) -> GenerationMismatch:
+    """Return the error for a value of another generation than expected."""
+    return GenerationMismatch(f"{path_of(parts)!r} was changed concurrently", key=path_of(parts))

@@ -346,7 +346,7 @@ class FolderStore(Store):
     def set_owner(self, uid: int | None, gid: int | None) -> None:
         # Without root the kernel would refuse each file.
         if os.geteuid() == 0 and (uid, gid) != (None, None):
-            self._tree.owner = Owner(uid, gid)
+            self._tree.owner, self._tree.trusted = Owner(uid, gid), self._tree.trusted | {uid}
 
     async def free_space(self) -> tuple[int, int]:
         with translated("measuring", self.url):
@@ -410,13 +410,13 @@ class FolderStore(Store):
 
     def _read_with_stat(self, key: Key, byte_range: ByteRange, at_once: int | None) -> tuple[Buffer, KeyStat] | None:
         found = self._found(key, (byte_range,), None, at_once)
-        return None if found is None else (found[0][0], key_stat(found[1]))
+        return None if found is None else (found[0][0], key_stat(found[1], self._tree.trusted))
 
     def _stat(self, key: Key, look: Callable[[Parts], os.stat_result | None]) -> KeyStat | None:
         parts = _parts_if_usable(key)
         with translated("looking up", key):
             found = look(parts) if parts is not None else None
-        return None if found is None else key_stat(found)
+        return None if found is None else key_stat(found, self._tree.trusted)
 
     def _sync(self, targets: Sequence[Key | Prefix]) -> None:
         values = [parts_of(target) for target in targets if not isinstance(target, Prefix)]

@@ -24,7 +24,7 @@ from contextlib import closing, nullcontext, suppress
 
 from zarrfs import durability
 from zarrfs.buffers import Buffer
-from zarrfs.errors import GenerationMismatch, KeyConflict, StoreAccessDenied
+from zarrfs.errors import KeyConflict, StoreAccessDenied
 from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores import own_files
@@ -42,7 +42,7 @@ from zarrfs.stores.folder.calls import (
     write,
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
-from zarrfs.stores.folder.names import Parts, generation_of, path_of
+from zarrfs.stores.folder.names import Parts, changed, generation_of, path_of
 from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased, require_presupposed
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
@@ -69,6 +69,8 @@ class FolderTree:
         self.local = is_local(self.root)
         self.mounts = RemoteMounts(self.root if self.local else None)
         self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self.root, effective_ids=True)
+        # See `KeyStat.by_stranger`. On some file systems all files have the owner of the folder.
+        self.trusted: frozenset[int | None] = frozenset((0, os.geteuid(), os.fstat(self.root).st_uid))
         # Owner of new files and folders; None: the kernel's default.
         self.owner: rights.Owner | None = None
         self._warned: set[str] = set()
@@ -443,8 +445,3 @@ class FolderTree:
             return []
         with closing(scan):
             return scan.portion(None) or []
-
-
-def changed(parts: Parts) -> GenerationMismatch:
-    """Return the error for a value of another generation than expected."""
-    return GenerationMismatch(f"{path_of(parts)!r} was changed concurrently", key=path_of(parts))

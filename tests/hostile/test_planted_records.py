@@ -1,0 +1,91 @@
+"""Records of operations in several steps that another user puts into a shared store: the next mount does not carry them out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.arrays import reading
+from tests.support.attackers import EVE, MALLORY, act, home, needs_root, snapshot
+from tests.support.mounting import mounted, zarrfs
+from zarrfs.errors import StoreAccessDenied
+from zarrfs.hierarchy.intents import Intent, Intents
+from zarrfs.hierarchy.records import Record
+from zarrfs.hierarchy.recovery import recover, require_known
+from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.stores.folder.store import FolderStore
+
+pytestmark = needs_root
+
+PATH, PLACE = NodePath("/a"), Prefix("a/")
+DOCUMENT, ATTRIBUTES = b'{"zarr_format": 2}', b"{}"
+CHANGED = Record("amend", PATH, PLACE, before={Key("a/.zattrs"): b"changed"}, after={Key("a/.zattrs"): ATTRIBUTES, Key("b"): b""})
+EMPTIED = Record("replace", PATH, PLACE, copies=True, count=0)
+LATER = CHANGED.format().replace(b'"version": 1', b'"version": 99')
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A store in which every user may create files, with a group that only Mallory may change."""
+    with home() as place:
+        store = place.parent / "store"
+        store.mkdir()
+        store.chmod(0o1777)
+        (store / ".zgroup").write_bytes(DOCUMENT)
+        script = 'mkdir "$1" && printf "$2" > "$1/.zgroup" && printf "$3" > "$1/.zattrs"'
+        act(MALLORY, script, store / "a", DOCUMENT.decode(), ATTRIBUTES.decode())
+        yield store
+
+
+def plant(store: Path, number: int, record: bytes, user: int = EVE) -> None:
+    act(
+        user, 'mkdir -p "$1/.zarrfs/$2" && printf "%s" "$3" > "$1/.zarrfs/$2/intent.json"', store, f"{number:032x}", record.decode()
+    )
+
+
+@pytest.mark.fuse
+def test_records_of_a_stranger_change_nothing(shared: Path) -> None:
+    for number, record in enumerate((CHANGED.format(), EMPTIED.format(), LATER)):
+        plant(shared, number, record)
+    before = snapshot(shared / "a")
+    with mounted(shared) as mount:
+        assert "left unchanged: operation of another user" in mount.log()
+        (mount.path / "raw/new").write_bytes(b"not read-only")
+    assert zarrfs("check", "--repair", str(shared)).returncode == 1
+    assert snapshot(shared / "a") == before
+    assert sorted(os.listdir(shared / ".zarrfs")) == [f"{number:032x}" for number in range(3)]
+
+
+@pytest.mark.logs("interrupted operation \\(amend\\) undone")
+@pytest.mark.parametrize("owner", ["root", "the owner of the store", "the owner of new files"])
+@trio_test
+async def test_records_of_others_are_carried_out(shared: Path, owner: str) -> None:
+    if owner == "the owner of the store":
+        os.chown(shared, EVE, EVE)
+    store = FolderStore(str(shared))
+    if owner == "the owner of new files":
+        store.set_owner(EVE, None)
+    plant(shared, 0, CHANGED.format(), 0 if owner == "root" else EVE)
+    try:
+        await require_known(Intents(store))
+        assert [each.is_done for each in await recover(Intents(store), reading(store).hierarchy, store)] == [False]
+        assert await store.get(Key("a/.zattrs")) == b"changed"
+    finally:
+        await store.aclose()
+
+
+@trio_test
+async def test_the_owner_is_that_of_the_record_that_is_read(shared: Path) -> None:
+    plant(shared, 0, CHANGED.format())
+    store = FolderStore(str(shared))
+    try:
+        with pytest.raises(StoreAccessDenied):
+            await Intent(store, f"{0:032x}").record()
+        os.chown(shared / ".zarrfs" / f"{0:032x}" / "intent.json", 0, 0)
+        assert await Intent(store, f"{0:032x}").record() == CHANGED
+    finally:
+        await store.aclose()
