@@ -17,10 +17,11 @@ from trio.testing import trio_test
 
 from tests.support.attackers import EVE, MALLORY, act, exchanging, home, needs_root
 from tests.support.mounting import mountpoint, zarrfs
-from zarrfs.errors import StoreAccessDenied, ZarrfsError
-from zarrfs.keys import Key
+from zarrfs.errors import StoreAccessDenied, StoreError, ZarrfsError
+from zarrfs.keys import WHOLE, Key
 from zarrfs.stores import own_files
 from zarrfs.stores.opening import open_store
+from zarrfs.stores.sqlite.archive import SqliteArchive
 
 pytestmark = needs_root
 
@@ -202,6 +203,38 @@ def test_a_store_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
                 assert not os.path.samestat(os.fstat(fd), private)
                 os.close(fd)
     assert opened and refused
+
+
+class Exchanging(SqliteArchive):
+    """A database in whose place its owner puts the link ``exchanged`` for as long as SQLite looks it up."""
+
+    exchanged: Path | None = None
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.exchanged is None:
+            return super()._connect()
+        act(EVE, 'mv "$1" "$1.aside" && mv "$2" "$1"', Path(self.path), self.exchanged)
+        try:
+            return super()._connect()
+        finally:
+            act(EVE, 'mv "$1" "$2" && mv "$1.aside" "$1"', Path(self.path), self.exchanged)
+
+
+def test_a_database_that_is_exchanged_while_sqlite_opens_it(eve: Path) -> None:
+    for path, value in ((eve / "x", b"of eve"), (eve.parent / "root/private", b"of root")):
+        sqlite(path)
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE zarr SET v = ?", (value,))
+        connection.close()
+    os.chown(eve / "x", EVE, EVE)
+    act(EVE, 'ln -s "$1/../root/private" "$1/link"', eve)
+    archive = Exchanging(str(eve / "x"))
+    found = archive.read(b".zgroup", [WHOLE])
+    assert found is not None and bytes(found[1][0]) == b"of eve"
+    archive.close()
+    archive.exchanged = eve / "link"
+    with pytest.raises(StoreError, match="replaced since it was opened"):
+        archive.read(b".zgroup", [WHOLE])
 
 
 @pytest.mark.fuse

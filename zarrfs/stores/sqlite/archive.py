@@ -24,13 +24,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import struct
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import quote
 
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported, TooLarge
@@ -39,8 +37,8 @@ from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain, is_safe_path, look
-from zarrfs.stores.sqlite.connections import code, connect, kinds, merged
-from zarrfs.stores.sqlite.state import HEADER_NBYTES, Commits, Header, State
+from zarrfs.stores.sqlite.connections import code, connect, connect_to, kinds, merged
+from zarrfs.stores.sqlite.state import HEADER_NBYTES, Commits, State, header_of, replaced
 from zarrfs.stores.values import Generation, KeyStat
 
 if TYPE_CHECKING:
@@ -89,8 +87,6 @@ class SqliteArchive(Archive):
         except ImportError as error:
             raise StoreUnsupported(f"{path} is an SQLite database, and this Python lacks SQLite: {error}", key=path) from error
         self._inode = self._file.identity[:2]
-        # SQLite looks for the other files beside the target of a symbolic link.
-        self._real = os.path.realpath(self.path)
         self._idle: list[tuple[sqlite3.Connection, Generation]] = []
         self._closed = False
         self._error: type[Exception] = sqlite3.Error
@@ -219,15 +215,19 @@ class SqliteArchive(Archive):
     def _way(self) -> str:
         """Return the options of a connection. Raises `StoreAccessDenied` for a database that cannot be opened safely."""
         try:
-            owner = os.stat(self._real).st_uid
+            # SQLite looks for the other files beside the target of a symbolic link.
+            self._real = os.path.realpath(self.path)
+            target = os.stat(self._real)
             beside = {suffix: look(self._real + suffix) for suffix in ("-journal", "-wal", "-shm")}
             safe = is_safe_path(os.path.dirname(self._real))
         except OSError as error:
             raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
+        if (target.st_dev, target.st_ino) != self._inode:
+            raise replaced(self.path)
         root = os.geteuid() == 0
         for suffix, found in beside.items():
             # Several users may write to one database in turn.
-            if found is not None and not is_plain(found, owner if root else found.st_uid):
+            if found is not None and not is_plain(found, target.st_uid if root else found.st_uid):
                 raise StoreAccessDenied(
                     f"{self.path} is not opened: {self._real}{suffix} is a link, or no file of the database's owner", key=self.path
                 )
@@ -320,7 +320,7 @@ class SqliteArchive(Archive):
 
     def _state(self) -> State:
         """Return time and generation of the whole database. Raises `StoreError` if it is not the one that was opened."""
-        found, header = self._header()
+        found, header = header_of(self._file)
         generation = f"{found}-{header.changes}"
         try:
             # In WAL mode changes are in this file.
@@ -337,19 +337,6 @@ class SqliteArchive(Archive):
         # Last, so that little time passes until a transaction begins.
         commits = self._commits.count()
         return State(found.mtime_ns, f"{generation}-{self._log}-{commits}", commits)
-
-    def _header(self) -> tuple[Identity, Header]:
-        """Return identity and header of the file. Raises `StoreError` as `_state` does."""
-        try:
-            found, head = self._file.look(HEADER_NBYTES)
-            header = Header.of(head)
-        except struct.error as error:
-            raise StoreError(f"{self.path} is cut short: it has no whole header", key=self.path) from error
-        except OSError as error:
-            raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
-        if found[:2] != self._inode:
-            raise StoreError(f"{self.path} was replaced since it was opened; mount it again", key=self.path)
-        return found, header
 
     def _beside(self, suffix: str) -> os.stat_result | None:
         """Return the status of the file beside the database with this suffix; None if absent or empty."""
@@ -420,7 +407,7 @@ class SqliteArchive(Archive):
         """
         if not self._locked:
             self._wait_for_writer()
-        found, header = self._header()
+        found, header = header_of(self._file)
         state = f"{found}-{header.changes}"
         while True:
             try:
@@ -438,7 +425,9 @@ class SqliteArchive(Archive):
             self._idle.append((connection, state))
 
     def _connect(self) -> sqlite3.Connection:
-        return connect(f"file:{quote(os.fsencode(self._real))}?{self._options}", _PATIENCE_S, _HEAP_NBYTES)
+        if self._locked:
+            return connect(self._real, self._options, _PATIENCE_S, _HEAP_NBYTES)
+        return connect_to(self._inode, self._real, self._options, _PATIENCE_S, _HEAP_NBYTES)
 
 
 def _claims(path: str) -> bool:

@@ -2,20 +2,60 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreTimeout
+from zarrfs.stores.sqlite.state import replaced
 
 if TYPE_CHECKING:
     import sqlite3
 
 
-def connect(url: str, patience: float, heap_nbytes: int) -> sqlite3.Connection:
-    """Return a connection that waits ``patience`` seconds for locks. ``heap_nbytes`` is a limit for all connections together."""
+_TRIES = 4
+_opening = threading.Lock()
+
+
+def connect_to(file: tuple[int, int], path: str, options: str, patience: float, heap_nbytes: int) -> sqlite3.Connection:
+    """Return a connection as `connect` does, without locks, to ``file`` (device and inode) and no other. Raises `StoreError`.
+
+    Between a check of the path and SQLite's lookup, the owner of a folder can put a link to another database there. SQLite does not
+    tell which file it has opened, but its descriptor does.
+    """
+    for _ in range(_TRIES):
+        with _opening:
+            before = _descriptors()
+            connection = connect(path, options, patience, heap_nbytes)
+            # Another thread may have closed one that has the number and the file of the new one: then it is not recognised.
+            if any(found == file and before.get(number) != found for number, found in _descriptors().items()):
+                return connection
+            connection.close()
+    raise replaced(path)
+
+
+def _descriptors() -> dict[int, tuple[int, int]]:
+    """Return device and inode of each open file of this process, by its descriptor."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            stat = os.fstat(int(name))
+            found[int(name)] = stat.st_dev, stat.st_ino
+    return found
+
+
+def connect(path: str, options: str, patience: float, heap_nbytes: int) -> sqlite3.Connection:
+    """Return a connection that waits ``patience`` seconds for locks.
+
+    ``options``: those of the URI; ``heap_nbytes``: a limit for all connections together.
+    """
     import sqlite3
 
+    url = f"file:{quote(os.fsencode(path))}?{options}"
     connection = sqlite3.connect(url, uri=True, timeout=patience, isolation_level=None, check_same_thread=False)
     try:
         # Bytes, because text of a database need not be valid UTF-8.

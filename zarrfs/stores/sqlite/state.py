@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from zarrfs.errors import StoreError
+from zarrfs.stores.archive_file import ArchiveFile, Identity
 from zarrfs.stores.values import Generation, KeyStat
 
 if TYPE_CHECKING:
@@ -56,6 +58,25 @@ class Header(NamedTuple):
 
 _HEADER = struct.Struct(">16xHxB4xII60xI4x")
 HEADER_NBYTES = _HEADER.size
+
+
+def header_of(file: ArchiveFile) -> tuple[Identity, Header]:
+    """Return identity and header of the database ``file``. Raises `StoreError`, also if it is not the one that was opened."""
+    try:
+        found, head = file.look(HEADER_NBYTES)
+        header = Header.of(head)
+    except struct.error as error:
+        raise StoreError(f"{file.path} is cut short: it has no whole header", key=file.path) from error
+    except OSError as error:
+        raise StoreError(f"{file.path}: stat failed: {error.strerror}", key=file.path) from error
+    if found[:2] != file.identity[:2]:
+        raise replaced(file.path)
+    return found, header
+
+
+def replaced(path: str) -> StoreError:
+    """Return the error for a database that is not the one that was opened."""
+    return StoreError(f"{path} was replaced since it was opened; mount it again", key=path)
 
 
 class Commits:
