@@ -16,10 +16,12 @@ import pytest
 from trio.testing import trio_test
 
 from tests.support.attackers import EVE, MALLORY, act, exchanging, home, needs_root
+from tests.support.claiming_mount import claiming_mount
 from tests.support.mounting import mountpoint, zarrfs
 from zarrfs.errors import StoreAccessDenied, StoreError, ZarrfsError
 from zarrfs.keys import WHOLE, Key
 from zarrfs.stores import own_files
+from zarrfs.stores.beside import is_safe_path
 from zarrfs.stores.opening import open_store
 from zarrfs.stores.sqlite.archive import SqliteArchive
 
@@ -203,6 +205,23 @@ def test_a_store_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
                 assert not os.path.samestat(os.fstat(fd), private)
                 os.close(fd)
     assert opened and refused
+
+
+@pytest.mark.fuse
+@trio_test
+async def test_a_link_that_another_users_mount_claims_to_be_roots_is_not_followed(eve: Path) -> None:
+    folder(eve.parent / "root/private")
+    act(EVE, 'mkdir "$1/m"', eve)
+    with claiming_mount(eve / "m", EVE, eve.parent / "root/private") as link:
+        assert os.lstat(link).st_uid == os.lstat(link.parent).st_uid == 0
+        assert is_safe_path(str(eve.parent / "root")) and not is_safe_path(str(link.parent))
+        with pytest.raises(PermissionError, match="on the path belongs to another user"):
+            own_files.open_file(str(link / "new"), os.O_RDWR | os.O_CREAT)
+        with pytest.raises(PermissionError, match="on the path belongs to another user"):
+            own_files.make_folder(str(link / "new"))
+        with pytest.raises(StoreAccessDenied, match="a link on the path belongs to another user than its target"):
+            await content(link)
+    assert os.listdir(eve.parent / "root/private") == [".zgroup"]
 
 
 class Exchanging(SqliteArchive):

@@ -13,24 +13,45 @@ from __future__ import annotations
 
 import os
 import stat as st
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zarrfs.stores.owners import owner_of
 
 
-def is_ours_alone(folder: os.stat_result) -> bool:
-    """Return True if only this process's user, and root, can create and exchange files in ``folder``. An ACL shows in the group bits."""
-    return folder.st_uid in (0, os.geteuid()) and not folder.st_mode & (st.S_IWGRP | st.S_IWOTH)
+def is_ours_alone(folder: int) -> bool:
+    """Return True if only this process's user, and root, can create and exchange files in ``folder``, a descriptor.
+
+    An ACL shows in the group bits. Raises `OSError`.
+    """
+    return _is_ours(folder) and not os.fstat(folder).st_mode & (st.S_IWGRP | st.S_IWOTH)
 
 
 def is_safe_path(folder: str) -> bool:
     """Return True if no other user can exchange ``folder`` (without symbolic links in it), or anything in it. Raises `OSError`."""
-    if not is_ours_alone(os.stat(folder)):
-        return False
+    with _folder(folder) as fd:
+        if not is_ours_alone(fd):
+            return False
     while folder != "/":
         folder = os.path.dirname(folder)
-        above = os.stat(folder)
-        # In a sticky folder every user can create files, but only owners can exchange them.
-        if not (is_ours_alone(above) or (above.st_uid in (0, os.geteuid()) and above.st_mode & st.S_ISVTX)):
-            return False
+        with _folder(folder) as fd:
+            # In a sticky folder every user can create files, but only owners can exchange them.
+            if not (is_ours_alone(fd) or (_is_ours(fd) and os.fstat(fd).st_mode & st.S_ISVTX)):
+                return False
     return True
+
+
+def _is_ours(fd: int) -> bool:
+    return owner_of(fd) in (0, os.geteuid())
+
+
+@contextmanager
+def _folder(path: str) -> Iterator[int]:
+    fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def is_plain(file: os.stat_result, owner: int) -> bool:

@@ -196,7 +196,7 @@ class LmdbArchive(Archive):
         except OSError:
             return False
         return (
-            is_ours_alone(os.fstat(self._folder))
+            is_ours_alone(self._folder)
             and Identity.of(ours)[:2] == self._inode
             and ours.st_uid == os.geteuid()
             and is_plain(found, ours.st_uid)

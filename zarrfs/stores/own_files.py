@@ -17,6 +17,8 @@ import os
 import stat as st
 from collections import deque
 
+from zarrfs.stores.owners import UNKNOWN, owner_of
+
 _MAX_LINKS = 40
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -137,7 +139,7 @@ class _Walk:
         return self._opened_store(self._at, flags)
 
     def _opened_store(self, found: int, flags: int) -> int:
-        if self._leading - {os.fstat(found).st_uid}:
+        if self._leading - {owner_of(found)}:
             raise PermissionError(
                 errno.EPERM,
                 "a link on the path belongs to another user than its target: use the target's path",
@@ -185,13 +187,12 @@ class _Walk:
         self._links += 1
         if self._links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), self._path)
-        folder = os.fstat(self._at)
-        others = {folder.st_uid, os.fstat(link).st_uid} - {0, os.geteuid()}
-        if self._of_store:
+        others = {owner_of(self._at), owner_of(link)} - {0, os.geteuid()}
+        if self._of_store and UNKNOWN not in others:
             self._leading |= others
         elif others:
             raise PermissionError(errno.EPERM, f"symbolic link {name!r} on the path belongs to another user", self._path)
-        if folder.st_dev == self._proc:
+        if os.fstat(self._at).st_dev == self._proc:
             # The owner of a process may hide behind root: prctl(2), PR_SET_DUMPABLE.
             if self._leading:
                 raise PermissionError(errno.EPERM, "another user's link on the path leads through a process", self._path)
@@ -205,9 +206,9 @@ class _Walk:
     def _require_ours(self, file: int) -> None:
         """Raise `PermissionError` unless the file is trusted: any file is, in a folder that only this user can write to."""
         found, folder, ours = os.fstat(file), os.fstat(self._at), {0, os.geteuid()}
-        if folder.st_uid in ours and not folder.st_mode & (st.S_IWGRP | st.S_IWOTH):
+        if owner_of(self._at) in ours and not folder.st_mode & (st.S_IWGRP | st.S_IWOTH):
             return
-        if not st.S_ISREG(found.st_mode) or found.st_uid not in ours or found.st_nlink != 1:
+        if not st.S_ISREG(found.st_mode) or owner_of(file) not in ours or found.st_nlink != 1:
             raise PermissionError(errno.EPERM, "not a regular file of this user, in a folder that others may write to", self._path)
 
     def _go(self, folder: int) -> None:
