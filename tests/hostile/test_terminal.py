@@ -65,6 +65,17 @@ Path(sys.argv[1]).write_bytes(done.stdout + done.stderr)
 """
 
 
+# For `str.format`: a program, and a list of its arguments. Prints its output.
+ASKS_FOR = f"""
+import os, sys
+sys.path.insert(0, {str(REPOSITORY)!r})
+from zarrfs.lifecycle import as_owner, programs
+from zarrfs.lifecycle.mount_table import Mount, Owner
+find, programs.find = programs.find, lambda name: "/usr/bin/python3" if name == "python3" else find(name)
+sys.stdout.buffer.write(as_owner.run(Mount("/m", "fuse.zarrfs", "0:1", Owner(65534, 65534)), {{!r}}, *{{!r}}, patience=30).stdout)
+"""
+
+
 def test_a_process_of_the_owner_reaches_no_terminal(tmp_path: Path) -> None:
     said = tmp_path / "said"
     master, terminal = pty.openpty()
@@ -117,6 +128,30 @@ def test_it_ends_when_its_time_is_over() -> None:
 
 def test_it_has_no_limits_wider_than_a_users() -> None:
     assert run("ulimit -c; ulimit -l; ulimit -e; ulimit -r; ulimit -t").stdout.split() == [b"0", b"0", b"0", b"0", b"21"]
+
+
+def test_it_has_no_higher_priority_than_a_users() -> None:
+    script = f"import os; os.setpriority(os.PRIO_PROCESS, 0, -5)\n{ASKS_FOR.format('bash', ['-c', 'nice'])}"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60).stdout == b"0\n"
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of the system calls are those of x86_64")
+def test_it_does_not_have_the_keys_of_root() -> None:
+    # keyctl(2), add_key(2): in a new session keyring, a key whose possessors may read it.
+    keyctl, add_key, join, search, session = 250, 248, 1, 10, -3
+    finds = f"import ctypes; print(ctypes.CDLL(None).syscall({keyctl}, {search}, ctypes.c_long({session}), b'user', b'roots', 0))"
+    script = f"""
+import ctypes
+libc = ctypes.CDLL(None)
+own = libc.syscall({keyctl}, {join}, None)
+key = libc.syscall({add_key}, b"user", b"roots", b"secret", 6, ctypes.c_long({session})) if own >= 0 else -1
+print(key, flush=True)
+{finds}
+{ASKS_FOR.format("python3", ["-c", finds])}"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=60).stdout.split()
+    if said[0] == b"-1":
+        pytest.skip("no keys in this kernel or container")
+    assert said[1] == said[0] and said[2] == b"-1"
 
 
 def test_paths_that_no_file_has_are_errors() -> None:

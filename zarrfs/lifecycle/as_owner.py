@@ -5,19 +5,22 @@ a daemon that hangs does not answer, and a request that it has read cannot be ca
 
 A process of a user is under the user's control, who may stop it, trace it, and make it do anything (ptrace(2)). So it gets nothing of
 root's. It runs in a session of its own, else it could type into root's terminal (TIOCSTI); it has no descriptors but its pipes, no
-environment, and no limits wider than a user's. Its output is read as it comes, up to a size and a deadline, and not to its end: another
-process may hold the pipe open.
+environment, no limits and priority wider than a user's, and not root's keys: a session keyring is kept on a change of user, and who
+possesses a key may read it (session-keyring(7)). Its output is read as it comes, up to a size and a deadline, and not to its end:
+another process may hold the pipe open.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import resource
 import select
 import signal
 import subprocess
+import sys
 import time
 from typing import IO, Any
 
@@ -28,7 +31,11 @@ _LIMIT = 64 << 10
 _PORTION = 16 << 10
 # <linux/prctl.h>. Resolved before a fork, after which no lock may be waited for.
 _PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None).prctl
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl, _syscall = _libc.prctl, _libc.syscall
+# keyctl(2), which the C library does not have; <linux/keyctl.h>.
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "loongarch64": 219, "ppc64le": 271, "s390x": 280}.get(os.uname().machine)
+_KEYCTL_JOIN_SESSION_KEYRING = 1
 
 
 def is_somebody_else(mount: Mount) -> bool:
@@ -99,6 +106,18 @@ def _limit(patience: float) -> None:
         hard = resource.getrlimit(limit)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(limit, (most, most))
+    os.nice(max(0, -os.nice(0)))
+    _leave_keys()
+
+
+def _leave_keys() -> None:
+    """In the child: replace the session keyring by an empty one. Raises OSError, as if the user's quota of keys is exceeded."""
+    # A program of 32 bits has other numbers.
+    if _KEYCTL is not None and sys.maxsize > 2**32 and _syscall(_KEYCTL, _KEYCTL_JOIN_SESSION_KEYRING, None) < 0:
+        number = ctypes.get_errno()
+        # A kernel without keys, or a container in which no process may use them.
+        if number not in (errno.ENOSYS, errno.EPERM):
+            raise OSError(number, os.strerror(number))
 
 
 def _output(asking: subprocess.Popen[bytes], stdout: IO[bytes], stderr: IO[bytes], end: float) -> tuple[bytes, bytes]:
