@@ -47,6 +47,21 @@ def test_a_user_mounts_reads_writes_and_unmounts() -> None:
     ]
 
 
+def test_a_full_disk_has_no_temporary_folder() -> None:
+    said = lines("""
+    for place in /tmp /var/tmp; do mount --rbind "$place" "$place" && mount -o remount,bind,ro "$place"; done
+    chmod 0755 "$W/tmp" && mkdir "$A/.cache"
+    code as 65534 zarrfs mount "$A/s.zarr" "$A/m"
+    as 65534 bash -c 'echo hello > "$1/m/raw/x"' bash "$A"
+    code as 65534 zarrfs umount "$A/m"
+    code as 65534 zarrfs mount "$A/s.zarr" "$A/m"
+    pid=$(pid_of "$A/m" as 65534) && kill "$pid" && tail --pid="$pid" -f /dev/null
+    findmnt "$A/m" || cat "$A/s.zarr/x"
+    """)
+    no_report = "could not create an exit report (full disk?): data that could not be stored is named in its log only"
+    assert said == ["code 0", f"zarrfs: W/65534/m: unmounted, but its daemon {no_report}", "code 1", "code 0", "hello"]
+
+
 @pytest.mark.full_length
 def test_what_could_not_be_stored_is_told_the_user_at_the_end() -> None:
     said = lines("""

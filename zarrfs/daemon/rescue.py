@@ -48,7 +48,7 @@ class Rescue:
     """Saves data written to ``store``, a URL without secrets, below ``directory`` (None: the system's temporary folder)."""
 
     def __init__(self, directory: str | None, store: str) -> None:
-        self._directory = directory if directory is not None else tempfile.gettempdir()
+        self._directory = directory
         self._store = store
         self._rescued: _Rescued | None = None
         self._folders: dict[object, _Folder] = {}
@@ -105,7 +105,8 @@ class Rescue:
         if self._rescued is not None:
             with suppress(FileNotFoundError):  # It was removed.
                 return self._rescued.new(name)
-        self._rescued = _Rescued(self._directory)
+        # None may be usable at the start: a full disk.
+        self._rescued = _Rescued(self._directory if self._directory is not None else tempfile.gettempdir())
         return self._rescued.new(name)
 
     def _add_line(self, folder: _Folder, key: str, why: Exception, more: Mapping[str, object]) -> None:

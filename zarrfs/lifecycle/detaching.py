@@ -12,7 +12,6 @@ import os
 import pwd
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from zarrfs.errors import FuseUnavailable, MountBusy, ZarrfsError
@@ -62,8 +61,8 @@ class Detaching:
             if fusermount is None:
                 raise FuseUnavailable("fusermount3 not found: install fuse3")
             command = [fusermount, "-u", *(["-z"] if lazy else []), "--", mountpoint]
-        # Not a pipe, whose other end a process could keep open.
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
+        # Not a pipe, whose other end a process could keep open, nor a file on a disk, which may be full.
+        self._output = open(os.memfd_create("zarrfs-umount"), "w+b", buffering=0)  # noqa: SIM115 (closed by `end`)
         try:
             # In this process group, as automount(8) requires (`Parent.ready`).
             self._process = subprocess.Popen(

@@ -30,8 +30,8 @@ def for_this_process() -> Iterator[Path]:
 
 def existing() -> list[Path]:
     """Return all folders that `for_this_process` may have yielded to any process of this user."""
-    temporary = Path(tempfile.gettempdir())
     try:
+        temporary = Path(tempfile.gettempdir())
         own = [temporary / name for name in os.listdir(temporary) if name.startswith(_prefix(os.geteuid()))]
     except OSError:
         own = []
