@@ -362,6 +362,26 @@ async def test_what_somebody_works_on_is_not_taken_for_left_behind(autojump_cloc
     assert await contents(store) == {PLACE + "0": b"new"}
 
 
+@pytest.mark.logs("interrupted operation \\(replace\\) undone")
+@trio_test
+async def test_any_number_of_locks_without_a_record_is_waited_for_once(autojump_clock: MockClock) -> None:
+    store, _ = await store_with({})
+    locked = [Intent(store, f"{number:032x}") for number in range(20)]
+    for each in locked:
+        await store.set(each.new.key("0"), b"")
+        await each.hold()
+    interrupted = Intent(store, "f" * 32)
+    await interrupted.begin(Record("replace", PATH, PLACE))
+    await store.set(interrupted.old.key("0"), b"old")
+    await interrupted.let_go()
+    assert [each.is_done for each in await mount_again(store)] == [False]
+    assert await store.get(PLACE.key("0")) == b"old"
+    # By the clock of the test: that of one wait, not of twenty.
+    assert trio.current_time() < 2
+    for each in locked:
+        await each.let_go()
+
+
 class Unrenaming(ForwardingStore):
     """A store like an object store: no prefix is renamed, and no lock holds between processes."""
 

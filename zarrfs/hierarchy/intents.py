@@ -318,13 +318,21 @@ class Intents:
         return [Intent(self.store, name) for name in sorted(names)]
 
     async def left(self) -> AsyncGenerator[Intent]:
-        """Yield the interrupted intents; each is held until the next is requested."""
+        """Yield the interrupted intents; each is held until the next is requested.
+
+        Locks of intents without a record of this user's, which may be anyone's and any number, are waited for `_LOCKED_SECONDS` in all.
+        """
+        spare = _LOCKED_SECONDS
         for intent in await self.there():
+            began, is_foreign = trio.current_time(), False
             try:
-                with trio.move_on_after(_LOCKED_SECONDS):
+                stat = await self.store.stat(intent.prefix.key(RECORD))
+                is_foreign = stat is None or stat.by_stranger
+                with trio.move_on_after(spare if is_foreign else _LOCKED_SECONDS):
                     await intent.hold()
             except ZarrfsError as error:
                 log.warning("%s: left unchanged: %s", intent.prefix, error)
+            spare = max(0, spare - (trio.current_time() - began)) if is_foreign else spare
             if intent.is_held:
                 try:
                     yield intent
