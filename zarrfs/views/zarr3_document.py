@@ -12,6 +12,7 @@ from typing import Any
 
 from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
+from zarrfs.codecs.lookup import with_defaults
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.dialects.documents import ATTRIBUTES, dump, is_object
 from zarrfs.dialects.documents import parsed as parsed_member
@@ -24,7 +25,7 @@ from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model.cf_fill_value import NAME as FILL_VALUE
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
-from zarrfs.model.metadata import ArrayNode, GroupNode, Node
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
 from zarrfs.model.shards import ShardSpec
 from zarrfs.views.nodes.document import NodeDocument, check_attributes, check_only_shape_differs, parsed
 from zarrfs.views.nodes.shown_copies import named_nodes
@@ -155,7 +156,7 @@ def check_array(ident: str, shown: Zarr3Array, node: ArrayNode, written: ArrayNo
 
     ``shown``: ``node`` as the view shows it. Dialects with dimension names in an attribute also allow other names.
     """
-    before, after = shown.metadata, written.metadata
+    before, after = _spelt_out(shown.metadata), _spelt_out(written.metadata)
     check_only_shape_differs(ident, before, after, dict(zip(_FIXED, _FIXED, strict=True)))
     names = after.dimension_names
     if node.dialect != V3.name and (names is None or DIMENSIONS not in written.attributes) and None not in (names or ()):
@@ -197,6 +198,7 @@ def new_array(
     usable chain of ``chains``, and stored under ``keys``, in ``shards``.
     """
     asked, dialect = written.metadata, layout.dialect
+    # In final v3 the document is stored as it was written; the documents of other layouts state everything.
     is_final = dialect.name == V3.name
     if not is_final and asked.dimension_names is not None and None in asked.dimension_names:
         raise ContentInvalid(f"{ident}: {dialect.name} cannot represent dimension names of which some are null", key=ident)
@@ -210,7 +212,12 @@ def new_array(
             path=written.path,
             dialect=dialect.name,
             metadata=replace(
-                asked, codecs=codecs, chunk_key_encoding=keys, fill_value=fill_value, dimension_names=names, shards=shards
+                asked,
+                codecs=codecs if is_final else tuple(map(with_defaults, codecs)),
+                chunk_key_encoding=keys,
+                fill_value=fill_value,
+                dimension_names=names,
+                shards=shards,
             ),
             chunk_prefix=layout.chunk_prefix(written.path),
             attributes=attributes,
@@ -237,8 +244,13 @@ def is_equivalent(path: NodePath, rendered: bytes | None, data: bytes) -> bool:
         data_type = written.metadata.data_type
         metadata = node.metadata if node.metadata.ndim else replace(node.metadata, dimension_names=written.metadata.dimension_names)
         alike = any(are_alike(data_type, node.attributes, each) for each in (written.attributes, with_names))
-        return metadata == written.metadata and alike
+        return _spelt_out(metadata) == _spelt_out(written.metadata) and alike
     return isinstance(node, GroupNode) and isinstance(written, GroupNode) and node.attributes == written.attributes
+
+
+def _spelt_out(metadata: ArrayMetadata) -> ArrayMetadata:
+    """Return ``metadata`` for comparisons: with the defaults that zarr-python leaves out of the configurations of numcodecs."""
+    return replace(metadata, codecs=tuple(map(with_defaults, metadata.codecs)))
 
 
 def _known_members(node: Node | None) -> set[str]:
@@ -248,7 +260,7 @@ def _known_members(node: Node | None) -> set[str]:
 
 def _difference(parsed_node: ArrayNode, stated: Zarr3Array, written: ArrayNode) -> str | None:
     """Return the difference between the document of ``parsed_node``, shown as ``stated``, and ``written``, as a reason; None if equal."""
-    shown, asked = stated.metadata, with_shown_fill(parsed_node, written).metadata
+    shown, asked = _spelt_out(stated.metadata), _spelt_out(with_shown_fill(parsed_node, written).metadata)
     for member in ("shape", *_FIXED, "dimension_names"):
         if getattr(shown, member) == getattr(asked, member):
             continue
