@@ -77,6 +77,10 @@ class StoreReadOnly(StoreError):
     """The store, or this mount of it, is read-only."""
 
 
+class StoreTurnedReadOnly(StoreReadOnly):
+    """The file system of a store that could be written is read-only now, as ext4 is after an error of its disk."""
+
+
 class StoreFull(StoreError):
     """No space is left for the store."""
 

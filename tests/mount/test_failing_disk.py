@@ -1,7 +1,8 @@
-"""A disk that cannot write what the kernel has accepted: the kernel reports that to one fsync, and the next one succeeds."""
+"""A disk that cannot write what the kernel has accepted, which it reports to one fsync only, and one that turns read-only."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -59,3 +60,21 @@ def test_an_fsync_that_failed_does_not_succeed_until_the_value_is_written_again(
         assert can_sync(place)
         mount.umount()
     assert (store / "k").read_bytes() == b"small"
+
+
+def test_a_disk_that_turns_read_only_is_named_for_every_operation_that_it_refuses(store: Path) -> None:
+    (store / "k").write_bytes(b"value")
+    with mounted(store, ends_with=None) as mount:
+        raw = mount.path / "raw"
+        subprocess.run(["mount", "-o", "remount,ro", str(store.parent)], check=True)
+        for name, change in {
+            "mkdir": lambda: (raw / "d").mkdir(),
+            "rename": lambda: (raw / "k").rename(raw / "l"),
+            "unlink": lambda: (raw / "k").unlink(),
+        }.items():
+            with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
+                change()
+            last = mount.errors()[-1]
+            assert (last["operation"], last["error"]) == (name, "StoreTurnedReadOnly")
+        assert mount.umount().returncode == 0
+    assert (store / "k").read_bytes() == b"value"

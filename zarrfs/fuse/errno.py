@@ -35,6 +35,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.StoreNotFound: errno.EIO,
     errors.StoreAccessDenied: errno.EACCES,
     errors.StoreReadOnly: errno.EROFS,
+    errors.StoreTurnedReadOnly: errno.EROFS,
     errors.StoreFull: errno.ENOSPC,
     errors.StoreQuotaExceeded: errno.EDQUOT,
     errors.OutOfMemory: errno.ENOMEM,
@@ -83,7 +84,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
 QUIET = frozenset({errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EXDEV, errno.EPERM, errno.EROFS})
 
 # Quiet errors whose reason the errno alone does not show: they are logged.
-LOGGED = (errors.HiddenKeys, errors.CaseConflict)
+LOGGED = (errors.HiddenKeys, errors.CaseConflict, errors.StoreTurnedReadOnly)
 
 
 def errno_of(error: errors.ZarrfsError) -> int:

@@ -15,7 +15,7 @@ from zarrfs.errors import (
     StoreFull,
     StoreNotFound,
     StoreQuotaExceeded,
-    StoreReadOnly,
+    StoreTurnedReadOnly,
     StoreUnsupported,
 )
 
@@ -27,7 +27,7 @@ _KINDS: dict[int, type[StoreError]] = {
     errno.EDQUOT: StoreQuotaExceeded,
     errno.EACCES: StoreAccessDenied,
     errno.EPERM: StoreAccessDenied,
-    errno.EROFS: StoreReadOnly,
+    errno.EROFS: StoreTurnedReadOnly,
     errno.ENOTDIR: KeyConflict,
     errno.EISDIR: KeyConflict,
     errno.ELOOP: KeyConflict,
