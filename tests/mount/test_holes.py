@@ -67,6 +67,23 @@ def test_blocks_of_a_file_that_is_being_written_are_those_of_its_bytes(store: Pa
         assert look(path) == blocks(store / "new")
 
 
+@pytest.mark.parametrize("by_truncate", [False, True], ids=["seek", "truncate"])
+def test_a_hole_in_a_file_that_fits_into_memory_takes_no_space_in_the_store(store: Path, by_truncate: bool) -> None:
+    with mounted(store) as mount:
+        path = mount.path / "raw/new"
+        with path.open("wb", buffering=0) as file:
+            file.write(b"begin")
+            if by_truncate:
+                file.truncate(10 * MIB)
+            file.seek(10 * MIB)
+            file.write(b"end")
+            assert blocks(path) < MIB
+        assert blocks(path) == blocks(store / "new") < MIB
+        content = path.read_bytes()
+        assert content == b"begin" + bytes(10 * MIB - 5) + b"end"
+    assert (store / "new").read_bytes() == content
+
+
 def test_du_counts_what_is_there(store: Path) -> None:
     sparse(store / "holed")
     with mounted(store) as mount:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import trio_test
 
 from tests.support.length import unhurried
 from zarrfs.errors import FileTooLarge, StoreFull, StoreQuotaExceeded
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.vfs.spill_buffer import SpillBuffer
+from zarrfs.vfs.spill_buffer import HOLE_NBYTES, SpillBuffer
 
 
 def held(buffer: SpillBuffer) -> int:
@@ -92,6 +93,23 @@ def test_without_room_what_was_staged_before_is_still_there(small_disk: Path) ->
         SpillBuffer(bytes(200_000), limit=10, directory=str(small_disk))
     with pytest.raises(StoreFull):
         SpillBuffer(b"x" * 11, limit=10, directory=str(small_disk / "missing"))
+
+
+@pytest.mark.parametrize("room", [0, 40_000])
+@trio_test
+async def test_without_room_for_a_file_with_a_hole_its_zeros_are_in_memory(small_disk: Path, room: int) -> None:
+    (small_disk / "rest").write_bytes(bytes(65_536 - room))
+    budget = MemoryBudget(2 * HOLE_NBYTES)
+    staged = SpillBuffer(b"before", directory=str(small_disk), budget=budget)
+    await staged.resize(HOLE_NBYTES + 6)
+    assert (held(staged) == 0) == bool(room)
+    await staged.put(HOLE_NBYTES, b"x" * 100_000)
+    assert held(staged) == budget.nbytes == HOLE_NBYTES + 100_000
+    assert bytes(staged.whole()) == b"before" + bytes(HOLE_NBYTES - 6) + b"x" * 100_000
+    with pytest.raises(StoreFull):
+        await staged.put(3 * HOLE_NBYTES, b"x")
+    staged.close()
+    assert budget.nbytes == 0
 
 
 @pytest.mark.parametrize("call", ["pwrite", "ftruncate"])

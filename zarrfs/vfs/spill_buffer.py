@@ -6,6 +6,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
@@ -15,6 +16,9 @@ from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import FileMapping, data_extents
 
 SPILL_NBYTES = 64 * 1024 * 1024
+
+HOLE_NBYTES = 1024 * 1024
+"""Size of a gap that is kept as a hole, for which the bytes move to a file earlier. Smaller ones are zeros in memory."""
 
 _PIECE_NBYTES = 1024 * 1024
 
@@ -64,14 +68,21 @@ class SpillBuffer:
         return os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
 
     async def put(self, offset: int, data: Buffer) -> None:
-        """Run `write`; in a thread for a file, since the kernel makes writers wait for the disk."""
+        """Run `write`; in a thread for a file, since the kernel makes writers wait for the disk. A large gap is a hole, if possible."""
+        await self._keep_hole(offset)
         if self._stays_in_memory(offset + len(data)):
             self.write(offset, data)
-        else:
+            return
+        try:
             await self._to_file(self._write_to_file, offset, data)
+        except StoreFull:
+            if not self._returns_to_memory(offset + len(data)):
+                raise
+            self.write(offset, data)
 
     async def resize(self, size: int) -> None:
-        """Run `truncate`, in a thread like `put`."""
+        """Run `truncate`, in a thread like `put`. A large gap is a hole, if possible."""
+        await self._keep_hole(size)
         if self._stays_in_memory(size):
             self.truncate(size)
         else:
@@ -158,10 +169,27 @@ class SpillBuffer:
         # Not earlier: readers may run concurrently. The caller returns the budget: this may be a thread.
         self._memory = None
 
+    def _returns_to_memory(self, size: int) -> bool:
+        """Move the bytes back into memory if as many as ``size`` may be there: they went to the file for a hole."""
+        size = max(size, self._size)
+        if self._memory is not None or not self._fits(size):
+            return False
+        memory = bytearray(os.pread(self._fd, self._size, 0))
+        self._give(self._taken - size)
+        disposal.close(self._fd)
+        self._fd, self._memory = -1, memory
+        return True
+
     def _stays_in_memory(self, size: int) -> bool:
         if self._memory is None or size > self._limit:
             return False
         return self._budget is None or size <= self._taken or self._budget.has(size - self._taken)
+
+    async def _keep_hole(self, stop: int) -> None:
+        # In memory it would take space, and be stored as zeros.
+        if self._memory is not None and stop - len(self._memory) >= HOLE_NBYTES:
+            with suppress(StoreFull):
+                await self._to_file(self._spill)
 
     async def _to_file(self, act: Callable[..., None], *arguments: object) -> None:
         try:
@@ -203,14 +231,15 @@ class SpillBuffer:
             self._taken -= nbytes
 
     def _pwrite(self, offset: int, data: Buffer) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                done = os.pwrite(self._fd, view, offset)
-                offset += done
-                view = view[done:]
-        except OSError as error:
-            raise _refused(error) from error
+        done = 0
+        # Released here: the traceback of a failure would hold them, and a bytearray with views cannot be resized.
+        with memoryview(data) as view:
+            try:
+                while done < len(view):
+                    with view[done:] as rest:
+                        done += os.pwrite(self._fd, rest, offset + done)
+            except OSError as error:
+                raise _refused(error) from error
 
 
 def _refused(error: OSError) -> ZarrfsError:
