@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -206,12 +206,23 @@ def test_the_copy_follows_where_nothing_can_be_renamed(case: Case, tmp_path: Pat
     _fails_at_any_step(case, "no rename", "v3 copy", tmp_path)
 
 
-def _fails_at_any_step(case: Case, kind: str, dialect: str, tmp_path: Path) -> None:
+@pytest.mark.logs("")
+def test_a_kill_leaves_no_chunks_of_a_new_array_without_its_document(tmp_path: Path) -> None:
+    _fails_at_any_step(CASES[0], "exchange", "v3_2022", tmp_path, faults=((True, False),))
+
+
+def _fails_at_any_step(
+    case: Case,
+    kind: str,
+    dialect: str,
+    tmp_path: Path,
+    # A late kill is the same as a kill before the next step.
+    faults: Sequence[tuple[bool, bool]] = ((False, False), (False, True), (True, False)),
+) -> None:
     trio.run(_prepare, case, dialect, tmp_path / "before")
     if dialect in COPIED:
         _remove_documents(tmp_path / "before")
-    # A late kill is the same as a kill before the next step.
-    for kills, late in ((False, False), (False, True), (True, False)):
+    for kills, late in faults:
         at, happens = 0, True
         while happens:
             path = shutil.copytree(tmp_path / "before", tmp_path / "store")
@@ -284,6 +295,7 @@ async def _ends_well(case: Case, kind: str, dialect: str, path: Path, at: int, k
     async with tree_over(store, f"file:{path}", **options) as tree:
         await tree.recover()
         await _expect(tree, case, acknowledged, f"{what}, mounted again")
+        _expect_nothing_of_others(path, await names(tree, "npy/g"), case, what)
         if dialect in COPIED:
             assert _copied(path) == {name.removesuffix(".npy") for name in await names(tree, "npy/g")}, what
         for name in {**case.before, **case.after}:
@@ -300,6 +312,13 @@ async def _expect(tree: MountTree, case: Case, acknowledged: bool, what: str) ->
     legal = [case.after] if acknowledged else [case.before, case.after]
     assert any(_equal(found, each) for each in legal), f"{what}: {found}"
     assert await names(tree, "raw") == {each for each in await names(tree, "raw") if each != ".zarrfs"}
+
+
+def _expect_nothing_of_others(path: Path, there: set[str], case: Case, what: str) -> None:
+    """Assert that the store holds no chunks and documents of arrays that do not exist: another program would take them for its own."""
+    gone = {name.removesuffix(".npy") for name in {**case.before, **case.after}.keys() - there}
+    left = [each for each in path.rglob("*") if each.is_file() and gone & {part.partition(".")[0] for part in each.parts}]
+    assert not [each for each in left if APART.rstrip("/") not in each.parts], f"{what}: {left}"
 
 
 def _equal(found: dict[str, np.ndarray[Any, Any]], wanted: dict[str, np.ndarray[Any, Any]]) -> bool:

@@ -266,6 +266,8 @@ class Placing:
             self._has_chunks = is_apart
         # Else a failed step has put it in place.
         if is_apart:
+            # Without it, chunks whose document never follows would stay in the store.
+            await self._intent.note(Record("replace", node.path, prefix, is_used=False, after=written))
             with self._deciding():
                 await self._store.rename_prefix(self._intent.new, prefix)
         try:
@@ -278,6 +280,8 @@ class Placing:
                     with self._deciding():
                         await self._store.rename_prefix(prefix, self._intent.new)
             raise
+        self._intent.is_done = True
+        await self._forget()
 
     async def _replace(self, node: ArrayNode, prefix: Prefix, before: Mapping[Key, bytes], written: Mapping[Key, bytes]) -> None:
         await self._intent.sync()

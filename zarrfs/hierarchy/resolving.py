@@ -78,7 +78,7 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
         return True
     if record.after and await are_stored(store, record.after):
         return True
-    if not is_aside and await are_stored(store, record.before):
+    if not is_aside and await (are_stored(store, record.before) if record.before else store.prefix_exists(apart.new)):
         # No step was taken.
         return False
     is_taken = await store.prefix_exists(record.prefix)
