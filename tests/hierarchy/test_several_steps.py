@@ -196,22 +196,22 @@ def _sample() -> list[object]:
 @pytest.mark.many_cases
 @pytest.mark.parametrize(("case", "kind", "dialect"), _sample())
 def test_a_failure_or_a_kill_at_any_step_leaves_the_old_or_the_new(case: Case, kind: str, dialect: str, tmp_path: Path) -> None:
-    _fails_at_any_step(case, kind, dialect, tmp_path)
+    fails_at_any_step(case, kind, dialect, tmp_path)
 
 
 @pytest.mark.logs("")
 @pytest.mark.parametrize("case", CASES[:2], ids=lambda case: case.name)
 def test_the_copy_follows_where_nothing_can_be_renamed(case: Case, tmp_path: Path) -> None:
     """An array left the copy when its creation was tried again, and was not in it when the end of the mount completed a replacement."""
-    _fails_at_any_step(case, "no rename", "v3 copy", tmp_path)
+    fails_at_any_step(case, "no rename", "v3 copy", tmp_path)
 
 
 @pytest.mark.logs("")
 def test_a_kill_leaves_no_chunks_of_a_new_array_without_its_document(tmp_path: Path) -> None:
-    _fails_at_any_step(CASES[0], "exchange", "v3_2022", tmp_path, faults=((True, False),))
+    fails_at_any_step(CASES[0], "exchange", "v3_2022", tmp_path, faults=((True, False),))
 
 
-def _fails_at_any_step(
+def fails_at_any_step(
     case: Case,
     kind: str,
     dialect: str,

@@ -36,7 +36,7 @@ from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_nodes import NewNodes, require_no_nodes
 from zarrfs.hierarchy.node_erasing import NodeErasing, chunk_keys
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.placing import Placing, prefix_of
+from zarrfs.hierarchy.placing import Placing, lies_beside, prefix_of
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.recorded_copies import copies_recorded
 from zarrfs.hierarchy.renaming import Renaming
@@ -176,8 +176,11 @@ class NodeEditor:
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
         async with self._hierarchy.live.lock.changing(node.path.prefix, prefix_of(layout, node), *documents):
             before = await self._hierarchy.documents(await self._own_documents(layout, node.path))
-            replaced = await self._hierarchy.node(node.path) if node.path == ROOT else None
-            chunks = await chunk_keys(self._hierarchy, replaced) if isinstance(replaced, ArrayNode) else ()
+            chunks: list[Key] | None = None
+            found = await self._hierarchy.node(node.path)
+            replaced = found if isinstance(found, ArrayNode) else None
+            if node.path == ROOT or lies_beside(node) or (replaced is not None and lies_beside(replaced)):
+                chunks = await chunk_keys(self._hierarchy, replaced) if replaced is not None else []
             live = self._hierarchy.live.at(node.path)
             follow = None
             if over and live is not None:

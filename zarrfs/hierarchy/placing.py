@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.resolving import copy_into_place
 from zarrfs.hierarchy.stored_documents import are_stored, weight
-from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.moving import moving
 from zarrfs.stores.values import Generation
@@ -33,13 +33,23 @@ def prefix_of(layout: Layout, node: ArrayNode) -> Prefix:
     return node.path.prefix if layout.per_node else node.chunk_prefix
 
 
+def lies_beside(node: ArrayNode) -> bool:
+    """Return True if the only chunk of a 0-dimensional array lies beside its chunk prefix (2019), where no rename of that moves it."""
+    if node.metadata.shape:
+        return False
+    return not node.metadata.chunk_key_encoding.key(node.chunk_prefix, ()).startswith(node.chunk_prefix)
+
+
 class Placing:
     """One array to be put in place. A failed `put` may be repeated; until it succeeds, the previous content stays."""
 
     def __init__(self, intents: Intents, layout: Layout, node: ArrayNode) -> None:
         self._store = intents.store
         self._intent = intents.new()
-        self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[len(prefix_of(layout, node)) :])
+        prefix = prefix_of(layout, node)
+        self._is_beside = lies_beside(node)
+        start = len(_above(prefix) if self._is_beside else prefix)
+        self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[start:])
         """Prefix of its chunks until then."""
         self.keep: Keep | None = None
         """Called with the array that it replaces, as it is stored then; returns the attributes that it gets."""
@@ -92,15 +102,15 @@ class Placing:
         layout: Layout,
         node: ArrayNode,
         before: Mapping[Key, bytes],
-        chunks: Sequence[Key] = (),
+        chunks: Iterable[Key] | None = None,
         *,
         over: bool,
         on_done: OnDone | None = None,
     ) -> None:
         """Put the array in place: of nothing, or ``over`` the array there. The outcome of an earlier attempt was determined (`settle`).
 
-        ``before``: documents of that array; ``chunks``: its chunks, if it is at the root. ``on_done``: called when the array is in place,
-        however late that is found out (`Intent.on_done`). Raises `EntryExists`.
+        ``before``: documents of that array; ``chunks``: its chunks, if they cannot be renamed as a prefix. ``on_done``: called when the
+        array is in place, however late that is found out (`Intent.on_done`). Raises `EntryExists`.
         """
         self.was_tried = True
         if self._intent.is_unknown or self.is_unsettled:
@@ -123,13 +133,19 @@ class Placing:
         written: Mapping[Key, bytes],
         prefix: Prefix,
         before: Mapping[Key, bytes],
-        chunks: Sequence[Key],
+        chunks: Iterable[Key] | None,
         *,
         over: bool,
     ) -> None:
-        if node.path == ROOT or not self._store.capabilities.rename:
-            erased = tuple(chunks) if node.path == ROOT else None
-            await self._copy(node, prefix, before, written, erased)
+        earlier = self._intent.noted
+        if earlier is not None and earlier.erased is not None:
+            # An earlier attempt has erased the documents by which its chunks are known.
+            chunks = dict.fromkeys((*earlier.erased, *(chunks or ())))
+        if chunks is not None or not self._store.capabilities.rename:
+            place = _above(prefix) if self._is_beside else prefix
+            if place + self.chunk_prefix[len(self._intent.new) :] != node.chunk_prefix:
+                raise StaleEntry(f"{node.path}: was renamed while it was written", key=node.path)
+            await self._copy(node, place, before, written, tuple(chunks) if chunks is not None else None)
         else:
             try:
                 if layout.per_node:
@@ -317,3 +333,7 @@ class Placing:
             is_done = await self._intent.resolve()
         self.is_unsettled = False
         return is_done
+
+
+def _above(prefix: Prefix) -> Prefix:
+    return Prefix(prefix[: prefix.rstrip("/").rfind("/") + 1])

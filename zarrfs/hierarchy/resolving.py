@@ -132,8 +132,19 @@ async def copy_into_place(store: Store, apart: Apart, record: Record) -> None:
     erased = record.erased if record.erased is not None else [key async for key in store.list_prefix(record.prefix)]
     # Before anything is copied: an old key may be in the way of a new folder.
     await store.erase_values([key for key in erased if key not in new])
+    if store.capabilities.empty_prefixes:
+        folders = {Prefix(key[: end + 1]) for key in erased for end, each in enumerate(key) if each == "/"}
+        for folder in folders.intersection(Prefix(f"{there}/") for there in new):
+            await _remove_empty(store, folder)
     for there, key in new.items():
         if not await store.copy(key, there):
             raise KeyConflict(f"{record.path}: copy failed: {key!r} was removed meanwhile", key=key)
     for key, value in record.after.items():
         await store.set(key, value)
+
+
+async def _remove_empty(store: Store, prefix: Prefix) -> None:
+    """Remove a prefix without keys, and those below it. Raises `PrefixNotEmpty`."""
+    for below in [prefix.child(name) async for name, is_prefix, _, _ in store.list_dir(prefix) if is_prefix]:
+        await _remove_empty(store, below)
+    await store.remove_prefix(prefix)

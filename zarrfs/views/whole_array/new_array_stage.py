@@ -318,7 +318,9 @@ class NewArrayStage(Stage):
             if self._making.chunk_prefix != node.chunk_prefix:
                 self._follow(node, placing, layout)
         await placing.end()
-        stored = [Key(node.chunk_prefix + key[len(apart) :]) if key.startswith(apart) else key for key in self._stored_apart]
+        # Without the slash: the key of a 0-dimensional array may lie beside its prefix.
+        before, now = apart.rstrip("/"), node.chunk_prefix.rstrip("/")
+        stored = [Key(now + key[len(before) :]) if key.startswith(before) else key for key in self._stored_apart]
         self._on_stored((*stored, *layout.document_keys(node.path)))
 
     async def _create(self, node: ArrayNode) -> None:
