@@ -125,6 +125,12 @@ class NodeEditor:
         async with self.editing(node.path):
             pass
 
+    async def settle_at(self, path: NodePath) -> None:
+        """Determine the outcome of a failed save at ``path``, for a caller that looks which array is there; raises its error."""
+        if any(node.path == path for node in self._unsettled.values()):
+            async with self.editing(path):
+                pass
+
     async def _settle(self, paths: tuple[NodePath, ...]) -> None:
         """Settle all failed saves of open files before an edit: else they would put an array over its result later.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from zarrfs import threads
+from zarrfs import fences, threads
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import EntryExists, PrefixNotEmpty, StaleEntry, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.hierarchy.intents import Intents, OnDone
@@ -81,13 +81,10 @@ class Placing:
         ``path``, ``prefix``: path and `prefix_of` the array."""
         if self.is_placed:
             return
-        if not self._intent.is_unknown and not self.is_unsettled:
-            # Only the copy is in doubt, which `put` repeats.
-            self.is_placed = self._intent.is_done = await self._is_copied()
-            if self.is_placed:
-                await self._intent.done()
-            return
-        is_there = await self._is_there(prefix)
+        record = self._intent.noted
+        is_copied = record is not None and record.copies and bool(record.after) and await are_stored(self._store, record.after)
+        # Of a copy that was begun, neither the old nor the new array may be left: it is completed below.
+        is_there = is_copied or await self._is_there(prefix)
         if self._intent.may_take_effect and not is_there:
             raise StoreTimeout(f"{path}: outcome of an earlier attempt is unknown", key=path)
         self._intent.is_unknown = False
@@ -190,14 +187,15 @@ class Placing:
         record = Record("replace", node.path, prefix, copies=True, erased=erased, count=count, before=before, after=written)
         await self._intent.note(record)
         with self._intent.collecting():
-            await copy_into_place(self._store, self._intent, record)
+            try:
+                await copy_into_place(self._store, self._intent, record)
+            except StoreTimeout:
+                if fences.abandoned():
+                    # The old documents may be erased after it was found that nothing is copied yet.
+                    self._intent.unknown()
+                raise
         self._intent.is_done = True
         await self._forget()
-
-    async def _is_copied(self) -> bool:
-        """Return True if an earlier attempt to copy it into its place has taken effect. Chunks may have been changed since."""
-        record = self._intent.noted
-        return record is not None and record.copies and bool(record.after) and await are_stored(self._store, record.after)
 
     async def _forget(self) -> None:
         """Erase the record: later changes of the array must not be undone, or copied over."""
@@ -331,6 +329,9 @@ class Placing:
         is_done, self.is_unsettled = False, True
         with trio.CancelScope(shield=True):
             is_done = await self._intent.resolve()
+            if not is_done and not self._intent.is_unknown:
+                # Later edits of the old array are not what the record describes.
+                await self._forget()
         self.is_unsettled = False
         return is_done
 

@@ -98,7 +98,8 @@ class WholeArrayContent(Content):
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         if empty:
-            # An emptied file becomes a new array: the old one is no longer its content.
+            # An emptied file becomes a new array: the old one is no longer its content. An earlier save may have moved it apart.
+            await self._context.editor.settle_at(self.path)
             open_array = await self._array_at_path()
             making = self._context.hierarchy.live.make(self.path)
             self._stand_for(making)

@@ -285,6 +285,8 @@ class WholeArrayGroup(OverlayDirectory):
 
     async def erase_file(self, file: StagedFile) -> None:
         assert isinstance(file.content, WholeArrayContent)
+        # What a failed save has moved apart is removed too.
+        await self.context.editor.settle_at(file.content.path)
         # Another node may have appeared at the path meanwhile: that one stays.
         if isinstance(await self.context.hierarchy.node(file.content.path), ArrayNode):
             await file.content.erase()

@@ -1,0 +1,141 @@
+"""A save over an array that failed, or timed out, while its file is open or after it was closed: what is removed, saved again or lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+from trio.testing import MockClock, trio_test
+
+from tests.hierarchy.test_repeated_saves import LATE, WithoutExchange, WithoutRename, folder_of_arrays, save_late
+from tests.hierarchy.test_several_steps import npy
+from tests.support.late_steps import NEW, OLD, OPTIONS, write_chunk
+from tests.support.stores import HangingStore
+from tests.support.trees import load, names, opened, tree_over, write
+from zarrfs.errors import StoreError, StoreTimeout
+from zarrfs.keys import APART, Key, Prefix
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.node import OpenFlags
+
+IN_BETWEEN = [
+    *LATE[1:],
+    pytest.param("v3_2022", HangingStore, ("data/root/a/", "rename_prefix"), id="v3_2022, old moved apart"),
+    pytest.param("v3", WithoutExchange, ("a/", "rename_prefix"), id="v3, old moved apart"),
+    pytest.param("v3", WithoutRename, ("a/zarr.json", "erase_values"), id="v3, no rename, old documents erased"),
+]
+"""Steps after which no array is in place."""
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize(("dialect", "kind", "step"), IN_BETWEEN)
+@trio_test
+async def test_an_array_that_is_removed_after_a_failed_save_stays_removed(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str, kind: type[HangingStore], step: tuple[str, ...]
+) -> None:
+    """Only the open file was removed, as no array was found; the old or the new array was put in place when it was closed."""
+    inner = MemoryStore()
+    store = kind(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect=dialect, **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        handle = await save_late(tree, store, step, NEW)
+        await (await folder_of_arrays(tree)).unlink("a.npy")
+        assert await names(tree, "npy") == set()
+        await handle.flush()
+        await handle.release()
+        await trio.sleep(100)
+        assert await names(tree, "npy") == set()
+        assert await tree.publish_all() == []
+    async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
+        assert await names(tree, "npy") == set()
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize(("dialect", "kind", "step"), IN_BETWEEN)
+@trio_test
+async def test_an_array_is_saved_again_while_the_file_of_a_failed_save_is_open(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str, kind: type[HangingStore], step: tuple[str, ...]
+) -> None:
+    """It was EEXIST, as the save took the path for free."""
+    inner = MemoryStore()
+    store = kind(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect=dialect, **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        handle = await save_late(tree, store, step, NEW)
+        again = await opened(tree, "npy/a.npy", OpenFlags(write=True, truncate=True))
+        await again.write(0, npy(NEW[:3]))
+        await again.flush()
+        for each in again, handle:
+            await each.release()
+        assert await tree.publish_all() == []
+    async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), NEW[:3])
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("is_repeated", [True, False], ids=["repeated", "closed"])
+@pytest.mark.parametrize(("dialect", "document"), [("v3", "a/zarr.json"), ("v3_2022", "meta/root/a.array.json")])
+@trio_test
+async def test_an_array_whose_documents_are_erased_late_is_replaced_or_stays(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str, document: str, is_repeated: bool
+) -> None:
+    """The copy that had not begun counted as undone, and its record was erased; then the documents were: neither array was left."""
+    inner = MemoryStore()
+    store = WithoutRename(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect=dialect, **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        handle = await opened(tree, "npy/a.npy", OpenFlags(write=True, truncate=True))
+        await handle.write(0, npy(NEW))
+        store.hang(document, "erase_values")
+        with pytest.raises(StoreTimeout):
+            await handle.flush()
+        if is_repeated:
+            with pytest.raises(StoreTimeout):
+                await handle.flush()
+        await handle.release()
+        store.answer()
+        await trio.sleep(100)
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), NEW)
+        assert not await inner.prefix_exists(APART)
+        await tree.publish_all()
+    async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), NEW)
+
+
+class FailingLate(HangingStore):
+    """Reports a failure of the next rename of ``failing`` that takes effect."""
+
+    failing = ""
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        is_renamed = await super().rename_prefix(old, new)
+        if old == self.failing:
+            self.failing = ""
+            raise StoreError("not answered")
+        return is_renamed
+
+
+@pytest.mark.parametrize("edit", ["removed", "changed"])
+@trio_test
+async def test_an_undone_save_says_nothing_about_later_edits(tmp_path: Path, edit: str) -> None:
+    """Its record was kept while the file was open: the end of the file, and each later mount, logged that chunks had been removed."""
+    inner = MemoryStore()
+    store = FailingLate(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3_2022", **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        handle = await opened(tree, "npy/a.npy", OpenFlags(write=True, truncate=True))
+        await handle.write(0, npy(NEW))
+        store.failing = "data/root/a/"
+        with pytest.raises(StoreError, match="not answered"):
+            await handle.flush()
+        if edit == "removed":
+            await (await folder_of_arrays(tree)).unlink("a.npy")
+        else:
+            await write_chunk(tree, "chunks/a/1", np.full(8, 99, OLD.dtype))
+            await write(tree, "chunks/a/.zattrs", b'{"units": "m"}')
+            await handle.flush()
+        await handle.release()
+        assert await tree.publish_all() == []
+        assert not await inner.prefix_exists(APART)
+        assert (await inner.get(Key("meta/root/a.array.json")) is None) == (edit == "removed")
