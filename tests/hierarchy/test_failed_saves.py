@@ -139,3 +139,40 @@ async def test_an_undone_save_says_nothing_about_later_edits(tmp_path: Path, edi
         assert await tree.publish_all() == []
         assert not await inner.prefix_exists(APART)
         assert (await inner.get(Key("meta/root/a.array.json")) is None) == (edit == "removed")
+
+
+class Refusing(HangingStore):
+    """Exchanges nothing while ``is_refusing``."""
+
+    is_refusing = False
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        if self.is_refusing:
+            raise StoreError("refused")
+        await super().exchange_prefixes(one, other)
+
+
+@pytest.mark.logs("")
+@trio_test
+async def test_a_document_that_is_stored_apart_late_is_stored_again(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """Every later attempt was ESTALE: the document apart was taken for that of the old array."""
+    inner = MemoryStore()
+    store = Refusing(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3", **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        handle = await opened(tree, "npy/a.npy", OpenFlags(write=True, truncate=True))
+        await handle.write(0, npy(NEW))
+        store.is_refusing = True
+        with pytest.raises(StoreError, match="refused"):
+            await handle.flush()
+        store.is_refusing = False
+        store.hang(".zarrfs/*/new/zarr.json", "set")
+        with pytest.raises(StoreTimeout):
+            await handle.flush()
+        store.answer()
+        await trio.sleep(100)
+        await handle.flush()
+        await handle.release()
+        assert await tree.publish_all() == []
+    async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), NEW)

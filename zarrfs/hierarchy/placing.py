@@ -218,6 +218,8 @@ class Placing:
     ) -> None:
         if self._document is not None and self._document[1] is not None and not await self._is_there(self._intent.new):
             raise StaleEntry(f"{node.path}: was put in place, and changed or moved by another program since", key=node.path)
+        # If a document is not stored in time, it has another generation later.
+        self._document = None
         for key, value in written.items():
             generation = await self._store.set(self._intent.new.key(key[len(target) :]), value)
             self._document = Key(key[len(target) :]), generation
