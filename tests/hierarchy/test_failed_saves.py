@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -176,3 +177,38 @@ async def test_a_document_that_is_stored_apart_late_is_stored_again(autojump_clo
         assert await tree.publish_all() == []
     async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), NEW)
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("fill", [0, 5])
+@pytest.mark.parametrize("shards", ["4", None], ids=["shards", "chunks"])
+@pytest.mark.parametrize("is_written", [True, False], ids=["written", "repeated"])
+@pytest.mark.parametrize("dialect", ["v3", "v3_2022"])
+@trio_test
+async def test_chunks_of_others_stay_when_the_file_of_a_save_that_has_taken_effect_late_is_stored(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str, is_written: bool, shards: str | None, fill: int
+) -> None:
+    """Those that equalled the fill value when they were saved were erased, with what another program had written there since."""
+    inner = MemoryStore()
+    store = HangingStore(inner)
+    document = Key("a/zarr.json" if dialect == "v3" else "meta/root/a.array.json")
+    options = {name: value for name, value in OPTIONS.items() if name != "new_shards"} | ({"new_shards": shards} if shards else {})
+    new = np.r_[np.arange(8.0), np.full(24, float(fill))]
+    async with tree_over(inner, new_dialect=dialect, **options) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        assert await tree.publish_all() == []
+    text = json.loads(bytes((await inner.get(document)) or b""))
+    await inner.set(document, json.dumps(text | {"fill_value": fill}).encode())
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect=dialect, **options) as tree:
+        handle = await save_late(tree, store, ("*", "exchange_prefixes") if dialect == "v3" else (document, "set"), new)
+        wanted = np.r_[new[:16], np.full(8, 99.0), new[24:]]
+        await write(tree, "chunks/a/2", wanted[16:24].tobytes())
+        if is_written:
+            await handle.write(len(npy(new)) - 8, np.float64(77).tobytes())
+            wanted[-1] = 77
+        await handle.fsync()
+        await handle.release()
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), wanted)
+        assert await tree.publish_all() == []
+    async with tree_over(inner, new_dialect=dialect, **options) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), wanted)

@@ -77,6 +77,10 @@ class WriteBack:
         self._array = array
         self._unpublished.clear()
 
+    def in_place(self) -> None:
+        """Record that the new array is in its place: from now on it may have other writers, whose chunks and elements stay."""
+        self._is_new = False
+
     def ranges(self, coords: Coords) -> list[range]:
         """Return, for each dimension, the chunks of the array in the unit of this one."""
         return [

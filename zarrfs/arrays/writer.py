@@ -117,6 +117,10 @@ class ArrayWriter:
         self.array = array
         self._storage.redirect(array)
 
+    def in_place(self) -> None:
+        """Record that the new array, all of which was stored, is in its place: it may have other writers now."""
+        self._storage.in_place()
+
     async def write(self, offset: int, data: Buffer, changed: Mask | None = None) -> None:
         """Write ``data`` at byte ``offset`` of the elements; the caller has checked that both are within the array.
 

@@ -179,9 +179,10 @@ class NewArrayStage(Stage):
             if self._placing is not None and (self._placing.is_unsettled or self._placing.is_unknown):
                 # Before more is stored apart: the place apart may be that of the old array now.
                 await self._settle(self._placing)
-            # Unwritten elements are zeros, even if the kept fill value is not zero.
-            is_zero = not any(self._node.metadata.fill_bytes)
-            await (self._writer.publish() if is_zero else self._writer.publish_whole())
+            # Unwritten elements are zeros, even if the kept fill value is not zero. Of an array in its place all are stored.
+            is_whole = self._placing is not None and self._placing.is_placed
+            is_whole |= not any(self._node.metadata.fill_bytes)
+            await (self._writer.publish() if is_whole else self._writer.publish_whole())
             layout = await self._context.editor.layout_for(self._path)
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
             await (self._create(node) if self._placing is None else self._put(node, self._placing))
@@ -299,6 +300,8 @@ class NewArrayStage(Stage):
                 self._follow(node, placing, layout)
 
     def _follow(self, node: ArrayNode, placing: Placing, layout: Layout) -> None:
+        assert self._writer is not None
+        self._writer.in_place()
         self._making.document, self._making.generation = placing.document(layout, node)
         self._making.move(self._making.path, node.chunk_prefix)
         # A later array at its path is a different array.
