@@ -16,7 +16,7 @@ from tests.support.late_steps import CHANGED, NEW, OLD, OPTIONS, queue_a_chunk
 from tests.support.stores import HangingStore
 from tests.support.trees import load, names, opened, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import StoreError, StoreTimeout, StoreUnsupported
+from zarrfs.errors import StaleEntry, StoreError, StoreTimeout, StoreUnsupported
 from zarrfs.keys import Prefix
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, OpenFlags
@@ -120,3 +120,46 @@ async def test_what_waits_for_an_array_stays_if_it_is_not_replaced(tmp_path: Pat
     async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
         for path, expected in ("npy/a.npy", np.r_[np.int32(5), CHANGED[1:]]), ("npy/b.npy", NEW):
             np.testing.assert_array_equal(await load(tree, path), expected)
+
+
+class Unanswered(HangingStore):
+    """Has a deadline of its own, which the next rename of the prefix ``missing`` takes effect after."""
+
+    missing = ""
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        is_renamed = await super().rename_prefix(old, new)
+        if old == self.missing:
+            self.missing = ""
+            raise StoreTimeout("not answered")
+        return is_renamed
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("is_in_use", [True, False])
+@trio_test
+async def test_nothing_of_an_array_that_was_renamed_over_is_stored_in_the_other_one(tmp_path: Path, is_in_use: bool) -> None:
+    """A lookup before the outcome was known took the array for the replaced one, resized: it got the chunks that waited for that one."""
+    inner = MemoryStore()
+    store = Unanswered(inner)
+    new = np.arange(64, dtype="<i4")
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3", **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        await write(tree, "npy/b.npy", npy(new))
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3", **OPTIONS) as tree:
+        await queue_a_chunk(tree)
+        writer = await opened(tree, "chunks/a/0", OpenFlags(write=True))
+        await writer.write(0, np.full(8, 55, "<i4").tobytes())
+        reader = await opened(tree, "npy/b.npy") if is_in_use else None
+        store.missing = "b/"
+        with pytest.raises(StoreTimeout):
+            await rename(tree)
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new)
+        with pytest.raises(StaleEntry):
+            await writer.flush()
+        for each in [writer] if reader is None else [writer, reader]:
+            await each.release()
+        await tree.publish_all()
+        assert not (tmp_path / "rescued").exists()
+    async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new)

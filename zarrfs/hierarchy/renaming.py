@@ -10,7 +10,7 @@ program.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 
@@ -29,6 +29,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, is_implicit
 from zarrfs.hierarchy.intents import Intent, Intents
+from zarrfs.hierarchy.live_array import DocumentVersion, OpenArray
 from zarrfs.hierarchy.moves import Target, exists
 from zarrfs.hierarchy.new_nodes import NewNodes
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -83,6 +84,8 @@ class Renaming:
         if target is not None:
             (await self._new.layout_for(new_path)).require_writable()
             await self._new.require_nothing_hidden(new_path)
+        # In use until the outcome is known: its document is recognized wherever it is found (`_follow_when_done`).
+        held = await self._in_use(node) if target is not None else None
         is_one = layout.per_node or begins_at(layout, path)
         if not begins_at(layout, path):
             await self._copies.require_readable(layout, path, new_path)
@@ -114,6 +117,7 @@ class Renaming:
             if isinstance(error, StoreUnsupported):
                 raise AcrossViews(f"{path}: the store cannot rename a folder in one step", key=path) from error
             raise
+        del held
         self._hierarchy.empty_groups.move(path, new_path)
         if not begins_at(layout, path):
             await self._copies.put_in(layout, new_path)
@@ -129,7 +133,7 @@ class Renaming:
             if intent is None:
                 self._require_moved(path, new_path, await store.rename_prefix(old, new), is_of_mount)
                 return
-            intent.on_done = self._following(path, new_path, ((path.prefix, new_path.prefix), (old, new)), over=True)
+            self._follow_when_done(intent, path, new_path, ((path.prefix, new_path.prefix), (old, new)), over=True)
             is_renamed = False
             try:
                 # Until both are renamed, what is open of the target, and queued for it, stays: it may be put back.
@@ -154,12 +158,18 @@ class Renaming:
                     await intent.forget()
                 log.info("%s: renamed over: %s", new_path, error)
 
-    def _following(
-        self, path: NodePath, new_path: NodePath, pairs: Sequence[tuple[Target, Target]], *, over: bool
-    ) -> Callable[[], Awaitable[None]]:
-        """Return a function to be called when the node at ``path`` is at ``new_path``: arrays in use follow, or end with what was there.
+    async def _in_use(self, node: Node) -> OpenArray | None:
+        """Return the array ``node``, which is in use while the result is held; None if it cannot be read, or is no array."""
+        with suppress(MetadataError):
+            return await self._hierarchy.array(node.path) if isinstance(node, ArrayNode) else None
+        return None
 
-        ``pairs``: old and new places of its parts."""
+    def _follow_when_done(
+        self, intent: Intent, path: NodePath, new_path: NodePath, pairs: Sequence[tuple[Target, Target]], *, over: bool
+    ) -> None:
+        """When the node at ``path`` is at ``new_path``, let arrays in use follow, or end with what was there.
+
+        ``pairs``: old and new places of its parts. A lookup may find it there before that is known (`LiveArray.is_successor`)."""
         live = self._hierarchy.live
         source, before = live.at(path), live.at(new_path) if over else None
         prefix = before.chunk_prefix if before is not None else Prefix("")
@@ -170,7 +180,14 @@ class Renaming:
             if live.at(path) is source:
                 live.renamed(path, new_path, pairs)
 
-        return follow
+        def is_found(found: ArrayNode, document: DocumentVersion) -> bool:
+            return (
+                intent.on_done is not None and source is not None and document[1] is not None and document[1] == source.generation
+            )
+
+        intent.on_done = follow
+        if before is not None:
+            before.is_successor = is_found
 
     def _require_moved(self, path: NodePath, new_path: NodePath, is_moved: bool, is_of_mount: bool) -> None:
         """Raise `NoSuchEntry` if another program has moved or removed the node, unless it is a group of this mount only."""
@@ -201,7 +218,7 @@ class Renaming:
             raise AcrossViews(f"{path}: no keys for its documents at {new_path}", key=path)
         live = self._hierarchy.live
         async with live.lock.changing(path.prefix, new_path.prefix, *(each for pair in pairs for each in pair if each)):
-            intent.on_done = self._following(path, new_path, pairs, over=target is not None)
+            self._follow_when_done(intent, path, new_path, pairs, over=target is not None)
             if target is not None:
                 await intent.sync()
             each = layout.listing_prefix(new_path)
