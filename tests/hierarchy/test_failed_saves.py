@@ -212,3 +212,35 @@ async def test_chunks_of_others_stay_when_the_file_of_a_save_that_has_taken_effe
         assert await tree.publish_all() == []
     async with tree_over(inner, new_dialect=dialect, **options) as tree:
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), wanted)
+
+
+class Failing(WithoutRename):
+    """Stores no documents and reads nothing while ``is_failing``."""
+
+    is_failing = False
+
+    async def interrupt(self, operation: str, target: str) -> None:
+        await super().interrupt(operation, target)
+        if self.is_failing and (operation == "get_partial_values" or target.endswith("zarr.json")):
+            raise StoreError("not now")
+
+
+@pytest.mark.logs("")
+@trio_test
+async def test_a_path_is_free_after_a_failed_save_whatever_fails_at_its_end(tmp_path: Path) -> None:
+    """The last close raised an error, and the path stayed hidden: an array that another program stored there was not found."""
+    inner = MemoryStore()
+    store = Failing(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3", metadata_ttl="0", **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        _, handle = await (await folder_of_arrays(tree)).create("b.npy", OpenFlags(write=True))
+        await handle.write(0, npy(NEW))
+        store.is_failing = True
+        with pytest.raises(StoreError, match="not now"):
+            await handle.flush()
+        await handle.release()
+        store.is_failing = False
+        async with tree_over(inner, new_dialect="v3", **OPTIONS) as other:
+            await write(other, "npy/b.npy", npy(OLD))
+            assert await other.publish_all() == []
+        np.testing.assert_array_equal(await load(tree, "npy/b.npy"), OLD)

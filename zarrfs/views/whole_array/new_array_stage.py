@@ -357,10 +357,9 @@ class NewArrayStage(Stage):
     async def _is_whole(self) -> bool:
         """Return True if its documents are stored despite an error: a failed step may have taken effect."""
         assert self._node is not None
-        hierarchy = self._context.hierarchy
-        written = (await self._context.editor.layout_for(self._path)).format(replace(self._node, path=self._path))
         try:
-            return await hierarchy.documents(written) == written
+            written = (await self._context.editor.layout_for(self._path)).format(replace(self._node, path=self._path))
+            return await self._context.hierarchy.documents(written) == written
         except ZarrfsError:
             # Unknown: its chunks stay.
             return True
