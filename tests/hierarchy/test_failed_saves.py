@@ -244,3 +244,46 @@ async def test_a_path_is_free_after_a_failed_save_whatever_fails_at_its_end(tmp_
             await write(other, "npy/b.npy", npy(OLD))
             assert await other.publish_all() == []
         np.testing.assert_array_equal(await load(tree, "npy/b.npy"), OLD)
+
+
+class RefusingLate(HangingStore):
+    """Does not set documents of ``b`` while ``is_refusing``, after they have waited."""
+
+    is_refusing = False
+
+    async def interrupt(self, operation: str, target: str) -> None:
+        await super().interrupt(operation, target)
+        if self.is_refusing and operation == "set" and target == "meta/root/b.array.json":
+            raise StoreError("refused")
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("waits", [("set",), ("set", "erase_values")], ids=["stored", "stored and erased"])
+@pytest.mark.parametrize("takes_effect", [True, False], ids=["late", "never"])
+@trio_test
+async def test_a_new_array_whose_document_is_stored_late_is_found_in_place(
+    autojump_clock: MockClock, tmp_path: Path, takes_effect: bool, waits: tuple[str, ...]
+) -> None:
+    """Each later attempt was EEXIST."""
+    inner = MemoryStore()
+    store = RefusingLate(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3_2022", **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        _, handle = await (await folder_of_arrays(tree)).create("b.npy", OpenFlags(write=True))
+        await handle.write(0, npy(NEW))
+        store.hang("meta/root/b.array.json", *waits)
+        store.is_refusing = not takes_effect
+        with pytest.raises(StoreTimeout):
+            await handle.flush()
+        with pytest.raises(StoreTimeout):
+            await handle.flush()
+        store.answer()
+        await trio.sleep(100)
+        store.is_refusing = False
+        await handle.fsync()
+        await handle.write(len(npy(NEW)) - 8, np.float64(77).tobytes())
+        await handle.flush()
+        await handle.release()
+        assert await tree.publish_all() == []
+    async with tree_over(inner, new_dialect="v3_2022", **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/b.npy"), np.r_[NEW[:-1], 77.0])

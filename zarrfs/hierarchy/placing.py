@@ -63,6 +63,8 @@ class Placing:
         self._document: tuple[Key, Generation | None] | None = None
         """The document stored last, relative to its folder: its generation identifies the array anywhere."""
         self._has_chunks: bool | None = None
+        self._written: Mapping[Key, bytes] | None = None
+        """Documents elsewhere of a new array that may be stored, though an attempt to store them has failed."""
 
     async def begin(self) -> None:
         """Lock the intent, before any part is stored."""
@@ -87,6 +89,7 @@ class Placing:
         is_there = is_copied or await self._is_there(prefix)
         if self._intent.may_take_effect and not is_there:
             raise StoreTimeout(f"{path}: outcome of an earlier attempt is unknown", key=path)
+        is_there = is_there or (self._written is not None and await are_stored(self._store, self._written))
         self._intent.is_unknown = False
         # Without a record nothing was replaced: the next attempt puts it in place.
         if is_there or (self._intent.noted is not None and await self._resolve()):
@@ -287,11 +290,15 @@ class Placing:
             with self._deciding():
                 await self._store.rename_prefix(self._intent.new, prefix)
         try:
-            for key, value in written.items():
-                await self._store.set(key, value)
+            with self._deciding():
+                for key, value in written.items():
+                    await self._store.set(key, value)
         except BaseException:
+            self._written = written
             with trio.CancelScope(shield=True):
-                await self._store.erase_values(written)
+                with self._deciding():
+                    await self._store.erase_values(written)
+                self._written, self._intent.is_unknown = None, False
                 if self._has_chunks:
                     with self._deciding():
                         await self._store.rename_prefix(prefix, self._intent.new)
