@@ -287,3 +287,30 @@ async def test_a_new_array_whose_document_is_stored_late_is_found_in_place(
         assert await tree.publish_all() == []
     async with tree_over(inner, new_dialect="v3_2022", **OPTIONS) as tree:
         np.testing.assert_array_equal(await load(tree, "npy/b.npy"), np.r_[NEW[:-1], 77.0])
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("dialect", ["v1", "v2", "v3", "v3_2022"])
+@trio_test
+async def test_a_new_array_in_place_whose_document_is_stored_late_has_its_chunks(
+    autojump_clock: MockClock, tmp_path: Path, dialect: str
+) -> None:
+    """They were erased when the file was closed, and the array that appeared later read as fill value."""
+    inner = MemoryStore()
+    store = WithoutRename(inner)
+    document = {"v1": "b/meta", "v2": "b/.zarray", "v3": "b/zarr.json", "v3_2022": "meta/root/b.array.json"}[dialect]
+    options = {name: value for name, value in OPTIONS.items() if name != "new_shards"}
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect=dialect, **options) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        _, handle = await (await folder_of_arrays(tree)).create("b.npy", OpenFlags(write=True))
+        await handle.write(0, npy(NEW))
+        store.hang(document, "set")
+        with pytest.raises(StoreTimeout):
+            await handle.flush()
+        await handle.release()
+        store.answer()
+        await trio.sleep(100)
+        np.testing.assert_array_equal(await load(tree, "npy/b.npy"), NEW)
+        await tree.publish_all()
+    async with tree_over(inner, new_dialect=dialect, **options) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/b.npy"), NEW)

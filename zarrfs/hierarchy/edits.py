@@ -18,6 +18,7 @@ from operator import lt
 
 import trio
 
+from zarrfs import fences
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.errors import (
@@ -73,12 +74,15 @@ class NodeEditor:
         """Run `NewNodes.require_nothing_hidden`."""
         await self._new.require_nothing_hidden(path)
 
-    async def create(self, node: GroupNode | ArrayNode, *, chunks: Collection[Key] = ()) -> None:
+    async def create(
+        self, node: GroupNode | ArrayNode, *, chunks: Collection[Key] = (), pending: list[trio.Event] | None = None
+    ) -> None:
         """Create a node in the dialect of `layout_for`, with the groups above it that the dialect requires.
 
         ``chunks``: keys of chunks of an array that are stored already; other keys there with names of chunks are leftovers, and erased.
-        An implicit group becomes a node by this; an array is created only where nothing lies below. Raises `EntryExists`, `NameInvalid`,
-        `NotADirectory` (a node above it is not a group), `NotRepresentable`.
+        ``pending``: receives the ends of steps that timed out, and may still take effect. An implicit group becomes a node by this; an
+        array is created only where nothing lies below. Raises `EntryExists`, `NameInvalid`, `NotADirectory` (a node above it is not a
+        group), `NotRepresentable`.
         """
         async with self._listing(node.path) as layout:
             await self._new.check(layout, node.path)
@@ -87,7 +91,14 @@ class NodeEditor:
             self._hierarchy.reveal(node.path)
             await self._new.make_parents(layout, node.path)
             await self._new.clear(layout, node, chunks)
-            await self._new.write(layout, node)
+            try:
+                with fences.collected() as steps:
+                    await self._new.write(layout, node)
+            finally:
+                for each in steps:
+                    fences.given_up(each)
+                if pending is not None:
+                    pending += steps
 
     async def place_apart(self, node: ArrayNode, *, over: bool) -> Placing | None:
         """Return the place apart for the chunks of a new array, which are stored before its documents, until `put`.

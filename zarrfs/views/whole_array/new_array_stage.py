@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import trio
 
 from zarrfs.arrays.writer import ArrayWriter, FileOrder
 from zarrfs.buffers import Buffer
@@ -81,6 +82,8 @@ class NewArrayStage(Stage):
         self._published = False
         self._abandoned = False
         self._stored_apart: list[Key] = []
+        self._pending: list[trio.Event] = []
+        """The ends of steps of its creation in place that timed out."""
         self._refused: ZarrfsError | None = None
         """The reason why the written bytes cannot become an array."""
         self._is_lost = False
@@ -331,7 +334,7 @@ class NewArrayStage(Stage):
         self._context.hierarchy.hide(self._making)
         chunks = {key for coords in self._writer.stored for key in self._writer.array.chunks.keys(coords)}
         try:
-            await self._context.editor.create(node, chunks=chunks)
+            await self._context.editor.create(node, chunks=chunks, pending=self._pending)
         except BaseException:
             self._context.hierarchy.hide(self._making)
             raise
@@ -355,8 +358,10 @@ class NewArrayStage(Stage):
         self._context.hierarchy.reveal(self._path)
 
     async def _is_whole(self) -> bool:
-        """Return True if its documents are stored despite an error: a failed step may have taken effect."""
+        """Return True if its documents are stored despite an error, or may be: a failed step may have taken effect, or still do so."""
         assert self._node is not None
+        if not all(step.is_set() for step in self._pending):
+            return True
         try:
             written = (await self._context.editor.layout_for(self._path)).format(replace(self._node, path=self._path))
             return await self._context.hierarchy.documents(written) == written
