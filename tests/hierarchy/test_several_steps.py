@@ -295,7 +295,9 @@ async def _ends_well(case: Case, kind: str, dialect: str, path: Path, at: int, k
     async with tree_over(store, f"file:{path}", **options) as tree:
         await tree.recover()
         await _expect(tree, case, acknowledged, f"{what}, mounted again")
-        _expect_nothing_of_others(path, await names(tree, "npy/g"), case, what)
+        if (case.name, kind) == ("new", "exchange"):
+            # Elsewhere chunks without a document may be left: they belong to no array.
+            _expect_nothing_of_others(path, await names(tree, "npy/g"), case, what)
         if dialect in COPIED:
             assert _copied(path) == {name.removesuffix(".npy") for name in await names(tree, "npy/g")}, what
         for name in {**case.before, **case.after}:
