@@ -55,6 +55,22 @@ async def test_an_array_without_chunks_gets_those_that_the_specification_names()
 
 
 @trio_test
+async def test_an_array_that_loses_its_last_chunk_keeps_its_keys_and_its_open_files() -> None:
+    async with tree_over(store := await stored(), metadata_ttl="0") as tree:
+        before = {key async for key in store.list()}
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, StagedFile)
+        handle = await file.open(OpenFlags(read=True, write=True))
+        for value in (-1, 5):
+            # The fill value is not stored, and the array is looked up again after that.
+            await handle.write(HEADER_NBYTES, np.full((7, 5), value, "<i4").tobytes())
+            await handle.flush()
+            await walk(tree, "npy/a.npy")
+        await handle.release()
+        assert {key async for key in store.list()} == before
+
+
+@trio_test
 async def test_a_named_separator_applies_whatever_is_stored() -> None:
     document = json.dumps(json.loads(CASE.values["a/.zarray"]) | {"dimension_separator": "."}).encode()
     async with tree_over(await stored(but={"a/.zarray": document})) as tree:

@@ -126,7 +126,8 @@ class NodeReader:
                 self._weigh(path, documents)
                 self._counters.nodes_parsed += 1
                 if isinstance(node, ArrayNode) and len(encodings := layout.chunk_key_encodings(node, documents)) > 1:
-                    node = await with_stored_keys(self._store, node, encodings)
+                    known = before.node if before is not None else None
+                    node = await with_stored_keys(self._store, node, encodings, known)
                     digest.update(repr(node.metadata.chunk_key_encoding).encode())
                 if not documents:
                     # Read from a consolidated copy, which is not among its documents.

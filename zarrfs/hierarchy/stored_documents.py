@@ -17,7 +17,7 @@ from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.probe import Document, GetDocuments, Probe
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.chunk_key import ChunkKeyEncoding
-from zarrfs.model.metadata import ArrayNode
+from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Denied, DirEntry, Got
@@ -158,8 +158,10 @@ def weight(documents: Mapping[Key, bytes | None]) -> int:
     return sum(len(value) for value in documents.values() if value is not None)
 
 
-async def with_stored_keys(store: Store, node: ArrayNode, encodings: Sequence[ChunkKeyEncoding]) -> ArrayNode:
-    """Return ``node`` with the first of ``encodings`` by which a chunk is stored (`Layout.chunk_key_encodings`), else with the first."""
+async def with_stored_keys(store: Store, node: ArrayNode, encodings: Sequence[ChunkKeyEncoding], before: Node | None) -> ArrayNode:
+    """Return ``node`` with the first of ``encodings`` by which a chunk is stored (`Layout.chunk_key_encodings`), else with the first.
+
+    ``before``: the node as it was known there: its encoding stays, unless only chunks by another one are stored."""
     ndim = node.metadata.ndim
     if ndim == 0:
         used = [each for each in encodings if await store.stat(each.key(node.chunk_prefix, ())) is not None]
@@ -169,10 +171,14 @@ async def with_stored_keys(store: Store, node: ArrayNode, encodings: Sequence[Ch
         with suppress(StoreAccessDenied):
             entries = (await store.peek(node.chunk_prefix, _PEEKED) or ()) if store.capabilities.list else ()
         used = [each for each in encodings if any(_may_be_of(each, ndim, name, is_prefix) for name, is_prefix, *_ in entries)]
-    if not used or used[0] == encodings[0]:
+    possible = used or encodings
+    # An array that has lost its last chunk is still the same one.
+    known = before.metadata.chunk_key_encoding if isinstance(before, ArrayNode) else None
+    chosen = known if known is not None and known in possible else possible[0]
+    if chosen == encodings[0]:
         return node
-    quirk = f"chunks have keys like {used[0].encode((0,) * ndim)!r}, as no document says"
-    metadata = replace(node.metadata, chunk_key_encoding=used[0])
+    quirk = f"chunks have keys like {chosen.encode((0,) * ndim)!r}, as no document says"
+    metadata = replace(node.metadata, chunk_key_encoding=chosen)
     return replace(node, metadata=metadata, quirks=(*node.quirks, quirk) if ndim else node.quirks)
 
 
