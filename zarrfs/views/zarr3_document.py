@@ -12,11 +12,10 @@ from typing import Any
 
 from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
-from zarrfs.codecs.lookup import with_defaults
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.dialects.documents import ATTRIBUTES, dump, is_object
 from zarrfs.dialects.documents import parsed as parsed_member
-from zarrfs.dialects.v3.chain import filters_last, final_codecs
+from zarrfs.dialects.v3.chain import filters_last, final_codecs, spelt_out
 from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, copied_documents
 from zarrfs.dialects.v3.dialect import PLUGIN as V3
 from zarrfs.dialects.v3.names import DOCUMENT
@@ -213,7 +212,7 @@ def new_array(
             dialect=dialect.name,
             metadata=replace(
                 asked,
-                codecs=codecs if is_final else tuple(map(with_defaults, codecs)),
+                codecs=codecs if is_final else spelt_out(codecs),
                 chunk_key_encoding=keys,
                 fill_value=fill_value,
                 dimension_names=names,
@@ -249,8 +248,8 @@ def is_equivalent(path: NodePath, rendered: bytes | None, data: bytes) -> bool:
 
 
 def _spelt_out(metadata: ArrayMetadata) -> ArrayMetadata:
-    """Return ``metadata`` for comparisons: with the defaults that zarr-python leaves out of the configurations of numcodecs."""
-    return replace(metadata, codecs=tuple(map(with_defaults, metadata.codecs)))
+    """Return ``metadata`` for comparisons, with `spelt_out` codecs."""
+    return replace(metadata, codecs=spelt_out(metadata.codecs))
 
 
 def _known_members(node: Node | None) -> set[str]:

@@ -70,6 +70,11 @@ def plain_codecs(data_type: DataType) -> tuple[CodecSpec, ...]:
     return CodecChain.build((), data_type).specs
 
 
+def spelt_out(codecs: Sequence[CodecSpec]) -> tuple[CodecSpec, ...]:
+    """Return the chain ``codecs`` with the defaults that zarr-python leaves out of the configurations of numcodecs."""
+    return tuple(map(lookup.with_defaults, codecs))
+
+
 def filters_last(codecs: Sequence[CodecSpec], data_type: DataType) -> tuple[CodecSpec, ...]:
     """Return a chain of the final v3 in the order of v2. `final_codecs` determines if it has the same meaning."""
     specs = CodecChain.build(codecs, data_type).specs
