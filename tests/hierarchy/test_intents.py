@@ -233,6 +233,30 @@ async def test_without_its_new_document_it_is_what_it_was(
 
 
 @pytest.mark.parametrize(
+    ("lies", "others"),
+    [
+        ({"new": b"new"}, {}),
+        ({"place": b"new"}, {}),
+        ({"new": b"new"}, {DOCUMENT: b"somebody's", PLACE + "0": b"somebody's"}),
+        # Which chunks are whose is unknown.
+        ({}, {DOCUMENT: b"somebody's", PLACE + "0": b"somebody's"}),
+        # A group of the same name.
+        ({}, {"meta/a/b.array": b"somebody's", PLACE + "b/0": b"somebody's"}),
+    ],
+)
+@pytest.mark.logs("interrupted operation \\(replace\\) undone")
+@trio_test
+async def test_of_a_new_array_without_its_document_nothing_is_left_and_what_others_stored_there_stays(
+    lies: dict[str, bytes], others: dict[str, bytes]
+) -> None:
+    """Each mount failed on another array; of another group all chunks were erased."""
+    store, _ = await store_with(others, **lies)
+    await left_behind(store, Record("replace", PATH, PLACE, is_used=False, after=NEW))
+    assert await mount_again(store) == [Recovered("replace", PATH, False)]
+    assert await contents(store) == others
+
+
+@pytest.mark.parametrize(
     ("record", "lies"),
     [
         (REPLACE, {"old": b"old", "new": b"new", "place": b"somebody's"}),

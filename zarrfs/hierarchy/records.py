@@ -75,6 +75,11 @@ class Record:
         return self.operation in ("replace", "rename")
 
     @property
+    def is_new(self) -> bool:
+        """True if a new array whose documents lie elsewhere is put in an empty place: nothing was there that could be put back."""
+        return bool(self.after) and not (self.is_used or self.before or self.copies)
+
+    @property
     def moved(self) -> tuple[Target, ...]:
         """Return the keys and prefixes that lie apart in between."""
         return (*self.replaced, *(old for old, _ in self.moves))

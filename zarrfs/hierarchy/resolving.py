@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from zarrfs.errors import KeyConflict, PartsMissing, raise_first
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
+from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.stored_documents import are_stored
 from zarrfs.keys import Prefix
@@ -50,6 +53,8 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
                 await rename_rest(store, parts)
         raise_first(missing)
         return record.is_placing
+    if record.is_new:
+        return await _resolve_new(store, apart, record)
     if record.before or record.after:
         await _require_no_others(store, record)
     if record.copies:
@@ -78,7 +83,7 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
         return True
     if record.after and await are_stored(store, record.after):
         return True
-    if not is_aside and await (are_stored(store, record.before) if record.before else store.prefix_exists(apart.new)):
+    if not is_aside and await are_stored(store, record.before):
         # No step was taken.
         return False
     is_taken = await store.prefix_exists(record.prefix)
@@ -92,6 +97,19 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
         await store.rename_prefix(apart.old, record.prefix)
     for key, value in record.before.items():
         await store.set(key, value)
+    return False
+
+
+async def _resolve_new(store: Store, apart: Apart, record: Record) -> bool:
+    """Resolve a new array, whose chunks were to be in its place before its document: without that, they are moved back, to ``new``.
+
+    Nothing else is apart. Whatever others have stored in its place since stays, and so do its chunks among that."""
+    stored = {key: value for key in record.after if (value := await store.get(key)) is not None}
+    if all(key in stored and bytes(stored[key]) == value for key, value in record.after.items()):
+        return True
+    is_free = not stored and not await store.prefix_exists(apart.new)
+    if is_free and await holds_only_chunks(store, record.prefix, most=math.inf):
+        await store.rename_prefix(record.prefix, apart.new)
     return False
 
 
