@@ -14,11 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trio
+from trio.testing import trio_test
 
 from tests.hierarchy.test_windows import Interposed
 from tests.support.trees import READ_ONLY, tree_over, walk
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry, StaleEntry
+from zarrfs.stores.folder import anchors
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Directory, OpenFlags
 
@@ -102,3 +105,30 @@ def test_what_is_read_is_one_of_both(layout: str, between: int, tmp_path: Path) 
         happened = trio.run(_happened, path, layout, at, between)
         at += 1
     assert at > 3
+
+
+@trio_test
+async def test_an_array_whose_folder_is_held_no_more_is_not_read_from_another(
+    layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are few descriptors: its folder was released for that of another array."""
+    monkeypatch.setattr(anchors, "_MAX_OPEN", 1)
+    store = FolderStore(str(tmp_path))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect=layout, new_chunks="4x8", watch="no") as tree:
+        for name, elements in (("a", OLD), ("b", NEW), ("c", OLD)):
+            await _save(tree, name, elements)
+    async with tree_over(store, f"file:{tmp_path}", metadata_ttl="60", watch="no") as tree:
+        handles = []
+        for name in "ac":
+            file = await walk(tree, f"npy/{name}.npy")
+            assert isinstance(file, StagedFile)
+            handles.append(await file.open(READ_ONLY))
+            # The first chunk alone.
+            assert bytes(await handles[-1].read(128, 128)) == OLD[:4].tobytes()
+        for _ in _steps(tmp_path, layout):
+            pass
+        with pytest.raises(StaleEntry):
+            await handles[0].read(256, 128)
+        for each in handles:
+            await each.release()
+    await store.aclose()

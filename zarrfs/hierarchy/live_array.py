@@ -126,7 +126,7 @@ class LiveArray(LiveNode):
         if not self.is_apart:
             return self.is_in_place()
         held = self._chunk_folder
-        return held is None or (self._owns_chunk_folder and held.is_at(self.chunk_prefix))
+        return held is None or (self._owns_chunk_folder and held.holds and held.is_at(self.chunk_prefix))
 
     def confirmed_by_document(self) -> None:
         """Record that its document was found unchanged."""
