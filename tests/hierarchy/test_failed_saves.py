@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ from tests.hierarchy.test_several_steps import npy
 from tests.support.late_steps import NEW, OLD, OPTIONS, write_chunk
 from tests.support.stores import HangingStore
 from tests.support.trees import load, names, opened, tree_over, write
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError, StoreTimeout
 from zarrfs.keys import APART, Key, Prefix
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Expected, Generation
 from zarrfs.vfs.node import OpenFlags
 
 IN_BETWEEN = [
@@ -286,6 +289,59 @@ async def test_a_new_array_whose_document_is_stored_late_is_found_in_place(
         await handle.release()
         assert await tree.publish_all() == []
     async with tree_over(inner, new_dialect="v3_2022", **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/b.npy"), np.r_[NEW[:-1], 77.0])
+
+
+class RefusingOnce(HangingStore):
+    """Reports a failure of ``refused`` operations, in this order, once each; all but `erase_values` take effect nevertheless."""
+
+    refused: tuple[str, ...] = ()
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        generation = await super().set(key, value, expect=expect)
+        self._refuse("set" if key == "meta/root/b.array.json" else "")
+        return generation
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        self._refuse("erase_values")
+        await super().erase_values(keys)
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        is_renamed = await super().rename_prefix(old, new)
+        self._refuse("rename_prefix")
+        return is_renamed
+
+    def _refuse(self, operation: str) -> None:
+        if operation == next(iter(self.refused), None):
+            self.refused = self.refused[1:]
+            raise StoreError("refused")
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("refused", [("rename_prefix",), ("set", "erase_values"), ("set", "rename_prefix")], ids="-".join)
+@trio_test
+async def test_a_new_array_of_which_a_step_failed_and_took_effect_is_stored_by_the_next_attempt(
+    tmp_path: Path, refused: tuple[str, ...]
+) -> None:
+    """Each later attempt failed: its chunks, or its document, were in the way."""
+    inner = MemoryStore()
+    store = RefusingOnce(inner)
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3_2022", **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        _, handle = await (await folder_of_arrays(tree)).create("b.npy", OpenFlags(write=True))
+        await handle.write(0, npy(NEW))
+        store.refused = refused
+        with pytest.raises(StoreError, match="refused"):
+            await handle.flush()
+        assert store.refused == ()
+        if "set" in refused:
+            await handle.flush()
+        await handle.write(len(npy(NEW)) - 8, np.float64(77).tobytes())
+        await handle.flush()
+        await handle.release()
+        assert await tree.publish_all() == []
+    async with tree_over(inner, new_dialect="v3_2022", **OPTIONS) as tree:
+        assert await names(tree, "npy") == {"a.npy", "b.npy"}
         np.testing.assert_array_equal(await load(tree, "npy/b.npy"), np.r_[NEW[:-1], 77.0])
 
 

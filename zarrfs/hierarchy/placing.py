@@ -287,14 +287,22 @@ class Placing:
         if is_apart:
             # Without it, chunks whose document never follows would stay in the store.
             await self._intent.note(Record("replace", node.path, prefix, is_used=False, after=written))
-            with self._deciding():
-                await self._store.rename_prefix(self._intent.new, prefix)
+            try:
+                with self._deciding():
+                    await self._store.rename_prefix(self._intent.new, prefix)
+            except (PrefixNotEmpty, StoreUnsupported):
+                raise
+            except BaseException:
+                # It may have taken effect: further chunks would be apart from these.
+                await self._resolve()
+                raise
         try:
             with self._deciding():
                 for key, value in written.items():
                     await self._store.set(key, value)
         except BaseException:
-            self._written = written
+            # If that fails too, it stays in doubt.
+            self._written, self.is_unsettled = written, True
             with trio.CancelScope(shield=True):
                 with self._deciding():
                     await self._store.erase_values(written)
@@ -302,6 +310,7 @@ class Placing:
                 if self._has_chunks:
                     with self._deciding():
                         await self._store.rename_prefix(prefix, self._intent.new)
+            self.is_unsettled = False
             raise
         self._intent.is_done = True
         await self._forget()
