@@ -95,6 +95,16 @@ def test_without_room_what_was_staged_before_is_still_there(small_disk: Path) ->
         SpillBuffer(b"x" * 11, limit=10, directory=str(small_disk / "missing"))
 
 
+def test_a_later_gap_holds_nothing_of_a_write_that_failed_half_way(small_disk: Path) -> None:
+    staged = SpillBuffer(b"x" * 20, limit=10, directory=str(small_disk))
+    with pytest.raises(StoreFull):
+        staged.write(100, b"y" * 100_000)
+    assert len(staged) == 20
+    staged.truncate(200)
+    assert staged.read(0, 300) == b"x" * 20 + bytes(180)
+    staged.close()
+
+
 @pytest.mark.parametrize("room", [0, 40_000])
 @trio_test
 async def test_without_room_for_a_file_with_a_hole_its_zeros_are_in_memory(small_disk: Path, room: int) -> None:

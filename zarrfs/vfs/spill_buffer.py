@@ -112,7 +112,13 @@ class SpillBuffer:
                 self._memory.extend(bytes(offset - len(self._memory)))
             self._memory[offset:end] = data
         else:
-            self._pwrite(offset, data)
+            try:
+                self._pwrite(offset, data)
+            except ZarrfsError:
+                # What it has stored beyond the end is no part of a later gap.
+                with suppress(OSError):
+                    os.ftruncate(self._fd, self._size)
+                raise
         self._size = max(self._size, end)
 
     def truncate(self, size: int) -> None:
