@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.attackers import EVE, act, exchanging, home, needs_root, repeating, snapshot
+from tests.support.claiming_mount import claiming_mount
 from tests.support.mounting import ROOT, mounted, mountpoint, run, zarrfs
 from zarrfs.command import install
 from zarrfs.errors import UsageError, ZarrfsError
@@ -249,6 +250,17 @@ def test_last_words_in_a_folder_that_is_a_link_or_somebody_elses(eve: Path, monk
     (own / "zarrfs").unlink()
     own.rmdir()
     assert {path for path in snapshot(eve.parent) if path not in before} == set()
+
+
+@pytest.mark.fuse
+def test_last_words_are_not_in_a_folder_that_another_users_mount_claims_to_be_roots(
+    eve: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act(EVE, 'mkdir "$1/run"', eve)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(eve / "run"))
+    with claiming_mount(eve / "run", EVE, {"zarrfs/file": b""}):
+        assert next(runtime_folder.for_this_process()) == Path("/run/zarrfs")
+        assert eve / "run/zarrfs" not in runtime_folder.existing()
 
 
 def test_last_words_are_written_and_read_through_no_link(eve: Path) -> None:

@@ -11,6 +11,7 @@ from trio.testing import trio_test
 
 from tests.support.arrays import reading
 from tests.support.attackers import EVE, MALLORY, act, home, needs_root, snapshot
+from tests.support.claiming_mount import claiming_mount
 from tests.support.mounting import mounted, zarrfs
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.hierarchy.intents import Intent, Intents
@@ -58,6 +59,18 @@ def test_records_of_a_stranger_change_nothing(shared: Path) -> None:
     assert zarrfs("check", "--repair", str(shared)).returncode == 1
     assert snapshot(shared / "a") == before
     assert sorted(os.listdir(shared / ".zarrfs")) == [f"{number:032x}" for number in range(3)]
+
+
+@pytest.mark.fuse
+def test_records_that_another_users_mount_claims_to_be_roots_change_nothing(shared: Path) -> None:
+    act(EVE, 'mkdir "$1/.zarrfs"', shared)
+    before = snapshot(shared / "a")
+    name = f"{0:032x}/intent.json"
+    with claiming_mount(shared / ".zarrfs", EVE, {name: CHANGED.format()}):
+        assert (shared / ".zarrfs" / name).stat().st_uid == 0
+        with mounted(shared) as mount:
+            assert "left unchanged: '.zarrfs/" in mount.log()
+    assert snapshot(shared / "a") == before
 
 
 @pytest.mark.logs("interrupted operation \\(amend\\) undone")

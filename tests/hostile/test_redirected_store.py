@@ -212,7 +212,8 @@ def test_a_store_that_is_exchanged_while_it_is_opened(eve: Path) -> None:
 async def test_a_link_that_another_users_mount_claims_to_be_roots_is_not_followed(eve: Path) -> None:
     folder(eve.parent / "root/private")
     act(EVE, 'mkdir "$1/m"', eve)
-    with claiming_mount(eve / "m", EVE, eve.parent / "root/private") as link:
+    link = eve / "m/link"
+    with claiming_mount(eve / "m", EVE, {"link": eve.parent / "root/private"}):
         assert os.lstat(link).st_uid == os.lstat(link.parent).st_uid == 0
         assert is_safe_path(str(eve.parent / "root")) and not is_safe_path(str(link.parent))
         with pytest.raises(PermissionError, match="on the path belongs to another user"):

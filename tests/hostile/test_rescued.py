@@ -10,6 +10,7 @@ import pytest
 from trio.testing import trio_test
 
 from tests.support.attackers import EVE, act, home, needs_root, snapshot
+from tests.support.claiming_mount import claiming_mount
 from tests.support.lost import Lost
 from zarrfs.daemon.rescue import Rescue
 from zarrfs.errors import NameInvalid
@@ -65,3 +66,12 @@ async def test_something_of_somebody_else_under_that_name_costs_no_data(trick: s
     assert folder.parent.parent == cache and folder.parent.name.startswith("rescued-")
     assert folder.parent.stat().st_uid == os.geteuid() and folder.parent.stat().st_mode & 0o777 == 0o700
     assert snapshot(root) == before
+
+
+@pytest.mark.fuse
+@trio_test
+async def test_a_folder_that_another_users_mount_claims_to_be_roots_receives_nothing(eve: Path) -> None:
+    act(EVE, 'mkdir "$1/cache/rescued"', eve)
+    with claiming_mount(eve / "cache/rescued", EVE, {"folder/file": b""}):
+        folder = Path(await Rescue(str(eve / "cache"), "store").value(Lost("raw/other"), WHY))
+    assert folder.parent.name.startswith("rescued-") and (folder / "files/raw/other").read_bytes() == b"hers\n"

@@ -161,8 +161,7 @@ class _Rescued:
 def _opened(path: str) -> int:
     """Return a descriptor of a folder to which only this user may write, created if missing. Raises `OSError`."""
     fd = own_files.enter_folder(path)
-    stat = os.fstat(fd)
-    if stat.st_uid != os.geteuid() or stat.st_mode & 0o022:
+    if not own_files.is_private(fd):
         os.close(fd)
         raise PermissionError(f"{path}: belongs to another user, or others may write to it")
     return fd

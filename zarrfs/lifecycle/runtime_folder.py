@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from zarrfs.stores import own_files
 
 _NAME = "zarrfs"
 
@@ -63,8 +64,10 @@ def _shared() -> list[Path]:
 
 def _is_private(folder: Path) -> bool:
     """Return True if it belongs to this user, and no other may write to it."""
-    try:
-        status = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return own_files.is_private(fd)
+        finally:
+            os.close(fd)
+    return False

@@ -64,6 +64,11 @@ def open_store(path: str, flags: int) -> int:
         return walk.open_store(flags | os.O_CLOEXEC)
 
 
+def is_private(folder: int) -> bool:
+    """Return True if ``folder``, a descriptor, is this user's, and no other may write to it. Raises `OSError`."""
+    return owner_of(folder) == os.geteuid() and not os.fstat(folder).st_mode & (st.S_IWGRP | st.S_IWOTH)
+
+
 class _Walk:
     """A walk along a path: ``_at``, a descriptor of the folder reached, and the names that are left.
 

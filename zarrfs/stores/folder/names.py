@@ -7,7 +7,8 @@ import re
 from collections.abc import Container
 
 from zarrfs.buffers import size_with_holes
-from zarrfs.errors import GenerationMismatch, KeyTooLong, KeyUnusable
+from zarrfs.errors import GenerationMismatch, KeyTooLong, KeyUnusable, StoreAccessDenied
+from zarrfs.stores.owners import owner_of
 from zarrfs.stores.values import Generation, KeyStat
 
 Parts = tuple[str, ...]
@@ -51,6 +52,14 @@ def key_stat(stat: os.stat_result, trusted: Container[object] | None = None) -> 
     """Return the stat of a value, from that of its file; ``trusted``: users who are no strangers, None for all."""
     by_stranger = trusted is not None and stat.st_uid not in trusted
     return KeyStat(size_of(stat), stat.st_mtime_ns, generation_of(stat), by_stranger)
+
+
+def require_real_owner(file: int, root: int, parts: Parts) -> None:
+    """Raise `StoreAccessDenied` if another user's FUSE mount below the folder ``root`` reports the owner of a file; descriptors both."""
+    found = os.fstat(file)
+    # A whole store in such a mount is that user's, whose numbers may come from another machine (sshfs).
+    if found.st_dev != os.fstat(root).st_dev and owner_of(file) != found.st_uid:
+        raise StoreAccessDenied(f"{path_of(parts)!r}: its owner is not known, in a mount of another user", key=path_of(parts))
 
 
 def path_of(parts: Parts) -> str:

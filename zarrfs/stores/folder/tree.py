@@ -42,7 +42,7 @@ from zarrfs.stores.folder.calls import (
     write,
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
-from zarrfs.stores.folder.names import Parts, changed, generation_of, path_of
+from zarrfs.stores.folder.names import Parts, changed, generation_of, path_of, require_real_owner
 from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased, require_presupposed
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
@@ -201,6 +201,8 @@ class FolderTree:
             stat = os.fstat(value_fd)
             if not st.S_ISREG(stat.st_mode):
                 return None
+            if parts[:1] == _APART:
+                require_real_owner(value_fd, self.root, parts)
             if if_generation is not None and generation_of(stat) != if_generation:
                 raise changed(parts)
             spans = [byte_range.resolve(stat.st_size) for byte_range in ranges]
