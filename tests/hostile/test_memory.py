@@ -303,6 +303,17 @@ def test_one_element_that_takes_too_much_alone(tmp_path: Path) -> None:
         assert "exceeds the memory limit" in why(mount)
 
 
+def test_long_texts_one_after_the_other(tmp_path: Path) -> None:
+    texts = {"ascii": "a" * (64 << 20), "wide": "\U0001f600" + "a" * (32 << 20)}
+    for name, text in texts.items():
+        data = zlib.compress(_json(1, f'"{text}"'), 1)
+        v2_store(tmp_path / "s" / name, v2([1], [1], {"id": "zlib", "level": 1}, "|O", [JSON2]), {"0": data})
+    with watched(tmp_path / "s", tmp_path) as mount:
+        for name in texts:
+            for _ in range(5):
+                assert errno_of((mount.path / "chunks" / name / "a/0").read_bytes) == 27
+
+
 # --- shards -----------------------------------------------------------------------------------------------------------------
 
 

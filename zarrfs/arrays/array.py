@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -412,10 +413,16 @@ class Array:
 
 
 def _release_frames(error: BaseException) -> None:
-    """Release what a failed decoder held: its frames would live as long as the error, which may be until a garbage collection."""
+    """Release what a failed decoder held: its frames, and the text that an error is about.
+
+    They would live as long as the error, which may be until a garbage collection."""
     each: BaseException | None = error
     while each is not None:
         traceback.clear_frames(each.__traceback__)
+        if isinstance(each, UnicodeDecodeError):
+            each.object = b""
+        elif isinstance(each, json.JSONDecodeError):
+            each.doc = ""
         each = each.__cause__ or each.__context__
 
 

@@ -10,11 +10,12 @@ import itertools
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from zarrfs.codecs.streams import Output
-from zarrfs.codecs.vlen import ALONE_NBYTES, TEXT_TO_MEMORY
+from zarrfs.codecs.vlen import ALONE_NBYTES
 from zarrfs.errors import ChunkDecodeError, TooLarge
 
 _WINDOW = 1 << 20
@@ -127,18 +128,25 @@ class _Window:
         self._skip()
         step = _WINDOW
         while True:
+            value: Any = None
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
             except RecursionError as error:
                 raise ChunkDecodeError(f"json2: {error}") from error
             except ValueError as error:
-                if not self._more(step):
-                    raise ChunkDecodeError(f"json2: {error}") from error
+                # The error has the whole text, which is not held beside its copy.
+                why = str(error)
             else:
-                # A number may continue.
-                if end < len(self._text) or not self._more(step):
+                why = ""
+                if end < len(self._text):
                     self._at = end
                     return value
+            # A number may continue.
+            if not self._more(step):
+                if why:
+                    raise ChunkDecodeError(f"json2: {why}")
+                self._at = end
+                return value
             step *= 2
 
     def batch(self, most: int) -> list[Any]:
@@ -188,15 +196,23 @@ class _Window:
         if self._next >= len(self._data):
             return False
         rest = self._text[self._at :]
-        if len(rest) > _WINDOW:
-            values = sum(map(rest.count, ",:[{"))
-            if values * _VALUE_NBYTES + TEXT_TO_MEMORY * len(rest) > ALONE_NBYTES:
-                raise TooLarge(f"json2: an element of at least {values} values exceeds the memory limit")
+        # Not held beside its copy.
+        self._text, self._at = "", 0
         piece = self._data[self._next : self._next + nbytes]
         self._next += len(piece)
         try:
-            self._text = rest + self._decode.decode(piece, self._next >= len(self._data))
+            more = self._decode.decode(piece, self._next >= len(self._data))
         except UnicodeDecodeError as error:
             raise ChunkDecodeError(f"json2: {error}") from error
-        self._at = 0
+        if len(rest) > _WINDOW:
+            values = sum(map(rest.count, ",:[{"))
+            # The text, and a text in it.
+            if values * _VALUE_NBYTES + 2 * max(map(_width, (rest, more))) * (len(rest) + len(more)) > ALONE_NBYTES:
+                raise TooLarge(f"json2: an element of at least {values} values exceeds the memory limit")
+        self._text = rest + more
         return True
+
+
+def _width(text: str) -> int:
+    """Return the number of bytes of each character in memory: that of its widest one."""
+    return 1 if text.isascii() else sys.getsizeof(text) // len(text)
