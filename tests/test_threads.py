@@ -1,8 +1,13 @@
-"""Threads that hang: their number is bounded, and they block nothing else."""
+"""Threads that hang: their number is bounded, and they block nothing else. Errors in threads."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 import trio
@@ -50,3 +55,29 @@ async def test_calls_that_were_abandoned_leave_their_place_to_others(answers: th
         assert await threads.io(lambda: "another key", abandon_on_cancel=True) == "another key"
     finally:
         answers.set()
+
+
+CALLS: dict[str, Callable[[Callable[[], None]], Awaitable[None]]] = {
+    "io": threads.io,
+    "io that may hang": partial(threads.io, abandon_on_cancel=True),
+    "cpu": partial(threads.cpu, 1 << 20),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@trio_test
+async def test_an_error_that_was_handled_keeps_nothing(name: str) -> None:
+    held: list[weakref.ref[set[int]]] = []
+
+    def fail() -> None:
+        document = {1}
+        held.append(weakref.ref(document))
+        raise ValueError(len(document))
+
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            await CALLS[name](fail)
+        assert held[0]() is None
+    finally:
+        gc.enable()

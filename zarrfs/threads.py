@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import trio
 
@@ -46,21 +46,21 @@ async def io(function: Callable[..., T], *args: object, abandon_on_cancel: bool 
     effect is harmless, or fenced by the caller. With ``apart`` other calls do not wait for this one, should it hang.
     """
     if not abandon_on_cancel:
-        return await trio.to_thread.run_sync(function, *args, limiter=_limiter(_io_limiter, IO_THREADS))
+        return await _run(function, args, _limiter(_io_limiter, IO_THREADS))
     # The cancelled caller releases the outer limit, the thread the inner one.
     awaited = _limiter(_awaited_apart_limiter, APART_THREADS) if apart else _limiter(_awaited_limiter, IO_THREADS)
     async with awaited:
         threads = (
             _limiter(_apart_limiter, 2 * APART_THREADS) if apart else _limiter(_abandonable_limiter, IO_THREADS + ABANDONED_THREADS)
         )
-        return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=threads)
+        return await _run(function, args, threads, abandon_on_cancel=True)
 
 
 async def cpu(nbytes: int, function: Callable[..., T], *args: object) -> T:
     """Return ``function(*args)``, which computes over ``nbytes`` bytes: inline if that costs less than a thread hop."""
     if nbytes <= INLINE_NBYTES:
         return function(*args)
-    return await trio.to_thread.run_sync(function, *args, limiter=_limiter(_cpu_limiter, CPU_THREADS))
+    return await _run(function, args, _limiter(_cpu_limiter, CPU_THREADS))
 
 
 def go_on() -> None:
@@ -73,6 +73,29 @@ def go_on() -> None:
     except RuntimeError:
         # Not one of trio's threads: its work cannot be cancelled.
         return
+
+
+async def _run(
+    function: Callable[..., T], args: tuple[object, ...], limiter: trio.CapacityLimiter, *, abandon_on_cancel: bool = False
+) -> T:
+    """Return ``function(*args)`` from a thread.
+
+    Its error does not pass through trio, which keeps it in a variable of a function that it went through. That is a cycle: all that these
+    functions hold, such as a document or a chunk, would live until a garbage collection.
+    """
+    errors: list[Exception] = []
+
+    def call() -> T | None:
+        try:
+            return function(*args)
+        except Exception as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+            return None
+
+    result = await trio.to_thread.run_sync(call, abandon_on_cancel=abandon_on_cancel, limiter=limiter)
+    if errors:
+        raise errors.pop()
+    return cast("T", result)
 
 
 def _limiter(var: trio.lowlevel.RunVar[trio.CapacityLimiter], width: int) -> trio.CapacityLimiter:

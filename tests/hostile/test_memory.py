@@ -275,6 +275,18 @@ def test_many_nodes_that_are_small_in_the_store_and_large_in_memory(tmp_path: Pa
             assert (mount.path / f"chunks/c{number}/0").read_bytes() == bytes(4 * 40)
 
 
+def test_large_documents_that_are_invalid(tmp_path: Path) -> None:
+    store = v2_store(tmp_path / "s", v2([4], [4], None), {})
+    texts = {".zarray": b'{"a":"' + b"\xff" * (15 << 20), "zarr.json": b'{"zarr_format":3,"shape":"' + b"x" * (15 << 20) + b'"}'}
+    for name, text in texts.items():
+        for number in range(12):
+            place = store / f"{name.strip('.')}{number}"
+            place.mkdir()
+            (place / name).write_bytes(text)
+    with watched(store, tmp_path) as mount:
+        assert sum(name.endswith(".unsupported.txt") for name in os.listdir(mount.path / "chunks")) == 24
+
+
 def test_names_that_are_not_there_are_found_out_without_looking_at_those_that_are(tmp_path: Path) -> None:
     store = v2_store(tmp_path / "s", v2([4], [4], None), {})
     for number in range(200):

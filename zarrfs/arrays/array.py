@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -276,7 +274,6 @@ class Array:
         try:
             elements: NDArray = await threads.cpu(self._cost(coords), self._decode, data, shape)
         except (ChunkDecodeError, TooLarge) as error:
-            _release_frames(error)
             raise self.naming(error, "decoding", coords) from error
         self._counters.chunks_decoded += 1
         return elements
@@ -410,20 +407,6 @@ class Array:
         encoded = self.chain.encode(elements, inside if is_padded else None)
         # The staging buffer may change as soon as this returns: the encoded form must not be a view of it.
         return spill.copied(encoded) if isinstance(encoded, memoryview) and _shares(encoded, data) else encoded
-
-
-def _release_frames(error: BaseException) -> None:
-    """Release what a failed decoder held: its frames, and the text that an error is about.
-
-    They would live as long as the error, which may be until a garbage collection."""
-    each: BaseException | None = error
-    while each is not None:
-        traceback.clear_frames(each.__traceback__)
-        if isinstance(each, UnicodeDecodeError):
-            each.object = b""
-        elif isinstance(each, json.JSONDecodeError):
-            each.doc = ""
-        each = each.__cause__ or each.__context__
 
 
 def _shares(encoded: Buffer, data: Buffer) -> bool:
