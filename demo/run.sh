@@ -39,11 +39,12 @@ if [ -n "$store" ]; then
     say "Each folder is one view of the store."
     run "ls $mnt"
     for view in raw chunks npy; do
-        if [ -d "$mnt/$view" ]; then run "ls -l $mnt/$view | awk 'NR <= 20'"; fi
+        # Names and documents may contain control sequences for the terminal. ls does not replace them in a pipe without -q.
+        if [ -d "$mnt/$view" ]; then run "ls -lq $mnt/$view | awk 'NR <= 20'"; fi
     done
     for document in zarr.json .zgroup .zarray; do
         if [ -f "$mnt/raw/$document" ]; then
-            run "head -c 2000 $mnt/raw/$document"
+            run "head -c 2000 $mnt/raw/$document | cat -v"
             echo
             break
         fi

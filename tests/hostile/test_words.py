@@ -359,3 +359,17 @@ def refused_writes(path: Path) -> None:
         os.rename(path / "raw" / NAME, path / "chunks" / NAME)
     with contextlib.suppress(OSError):
         shutil.rmtree(path / "chunks" / "arrays" / NAME)
+
+
+@pytest.mark.fuse
+def test_the_demo_shows_no_control_characters_of_a_store(tmp_path: Path) -> None:
+    store, title = tmp_path / "s", "\x1b]0;pwned\x07\x9b31m"
+    (store / f"a{title}").mkdir(parents=True)
+    for name in ".", f"a{title}":
+        (store / name / ".zgroup").write_text(f'{{"zarr_format":2}}{title}')
+    env = os.environ | {"STORE": str(store), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run([ROOT / "demo/run.sh"], env=env, capture_output=True, timeout=100, check=True)
+    # Its own headings are bold.
+    said = done.stdout.decode().replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert not [character for character in said if unicodedata.category(character) == "Cc" and character != "\n"]
+    assert "]0;pwned" in said
