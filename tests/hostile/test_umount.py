@@ -255,3 +255,24 @@ def test_root_unmounts_no_other_mount_that_the_way_leads_to_meanwhile(options: s
     wait
     """)
     assert "of-root" in said.splitlines(), said
+
+
+@pytest.mark.fuse
+def test_root_is_led_to_no_mount_of_anybody_else() -> None:
+    """Links in the home of a user lead to a mount of root's. Those of the mount's owner, and of root, are followed."""
+    said = run_as_users("""
+    mkdir -p "$W/roots/m" "$W/roots/s" "$W/65534/s" && chown 65534 "$W/65534/s"
+    zarrfs mount --log-file "$W/log" "$W/roots/s" "$W/roots/m"
+    as 65534 zarrfs mount --log-file "$W/65534/log" "$W/65534/s" "$W/65534/m"
+    as 65534 ln -s "$W/roots/m" "$W/65534/link" && as 65534 ln -s "$W/roots" "$W/65534/way" && as 65534 ln -s m "$W/65534/own"
+    ln -s roots/m "$W/link"
+    code zarrfs umount "$W/65534/link"
+    code zarrfs umount --lazy "$W/65534/way/m"
+    findmnt -no FSTYPE "$W/roots/m"
+    code zarrfs umount "$W/65534/own"
+    code zarrfs umount "$W/link"
+    """).splitlines()
+    assert [line for line in said if not line.startswith("zarrfs: ")] == ["code 1", "code 1", "fuse.zarrfs", "code 0", "code 0"], (
+        said
+    )
+    assert sum("a link on the path belongs to another user than the mount" in line for line in said) == 2

@@ -7,6 +7,7 @@ abandoned, and the outcome states how to continue the wait and how to end it: a 
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import threading
 import time
@@ -21,6 +22,7 @@ from zarrfs.lifecycle.detaching import Detaching, may_detach, user_of
 from zarrfs.lifecycle.exit_report import Left, Outcome
 from zarrfs.lifecycle.mount_table import FSTYPE, Mount, mount_at, mounts_of, resolved
 from zarrfs.lifecycle.watcher import how_to_abort
+from zarrfs.stores import own_files
 
 SPARE = 30.0
 """Seconds without progress, in addition to the deadline of one store operation, after which a daemon is abandoned."""
@@ -51,17 +53,32 @@ def unmount(
     at once, even while it is in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` if there is no zarrfs
     mount, `ZarrfsError` if the mount is in use.
     """
-    mountpoint = resolved(mountpoint)
+    given, mountpoint = mountpoint, resolved(mountpoint)
     mounted = mount_at(mountpoint)
     if mounted is None or mounted.fstype != FSTYPE:
         what = "not mounted" if mounted is None else f"not a zarrfs mount but one of type {mounted.fstype}"
         raise MountpointUnusable(f"{mountpoint}: {what} (see: findmnt -t {FSTYPE})", key=mountpoint)
     if not may_detach(mounted):
         raise ZarrfsError(f"{mountpoint}: mounted by {user_of(mounted)}: only they and root may unmount it", key=mountpoint)
+    if os.geteuid() == 0:
+        _require_own_links(given, mounted)
     try:
         return _unmount(mounted, lazy, print_line, every, spare)
     finally:
         exit_report.clear()
+
+
+def _require_own_links(path: str, mounted: Mount) -> None:
+    """Raise `ZarrfsError` if users other than root and the owner of ``mounted`` lead root there by symbolic links on ``path``."""
+    try:
+        place, leaders = own_files.place_of(path)
+    except OSError as error:
+        raise ZarrfsError(f"{path}: not unmounted: {(error.strerror or str(error)).lower()}", key=path) from error
+    # Else it was exchanged since it was resolved.
+    if place != mounted.mountpoint or leaders - {mounted.owner.uid if mounted.owner is not None else 0}:
+        raise ZarrfsError(
+            f"{path}: a link on the path belongs to another user than the mount on {mounted.mountpoint}: use that path", key=path
+        )
 
 
 def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], every: float, spare: float) -> Outcome:

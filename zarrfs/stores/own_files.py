@@ -64,6 +64,15 @@ def open_store(path: str, flags: int) -> int:
         return walk.open_store(flags | os.O_CLOEXEC)
 
 
+def place_of(path: str) -> tuple[str, set[int]]:
+    """Return where ``path`` leads, without symbolic links, and the users, other than root and this one, whose links led there.
+
+    Sends no request to what may be mounted there. Raises `OSError`: EPERM for links of other users that lead through a process.
+    """
+    with _Walk(path, make=False, of_store=True) as walk:
+        return walk.place()
+
+
 def is_private(folder: int) -> bool:
     """Return True if ``folder``, a descriptor, is this user's, and no other may write to it. Raises `OSError`."""
     return owner_of(folder) == os.geteuid() and not os.fstat(folder).st_mode & (st.S_IWGRP | st.S_IWOTH)
@@ -151,6 +160,27 @@ class _Walk:
                 self._path,
             )
         return os.open(f"/proc/self/fd/{found}", flags)
+
+    def place(self) -> tuple[str, set[int]]:
+        """Return the path reached, and the users whose links led there."""
+        name = ""
+        while self._names:
+            name = self._names.popleft()
+            if self._names:
+                self._enter(name)
+                continue
+            found = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._at)
+            try:
+                # Not its status, which may be a request.
+                os.readlink("", dir_fd=found)
+            except OSError:
+                break
+            else:
+                self._follow(name, found)
+                name = ""
+            finally:
+                os.close(found)
+        return os.path.join(os.readlink(f"/proc/self/fd/{self._at}"), name).rstrip("/") or "/", self._leading
 
     def enter_last(self) -> None:
         """Enter the folder at the end of the path."""
