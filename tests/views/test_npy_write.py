@@ -80,6 +80,15 @@ async def opened(tree: MountTree, path: str, flags: OpenFlags = WRITE) -> AsyncI
         await handle.release()
 
 
+@asynccontextmanager
+async def created(tree: MountTree, name: str) -> AsyncIterator[Handle]:
+    _, handle = await (await folder(tree, "npy")).create(name, ANEW)
+    try:
+        yield handle
+    finally:
+        await handle.release()
+
+
 async def folder(tree: MountTree, path: str) -> Directory:
     found = await walk(tree, path)
     assert isinstance(found, Directory)
@@ -435,16 +444,21 @@ async def test_the_header_alone_makes_an_empty_array() -> None:
     ],
 )
 @pytest.mark.parametrize("over", [False, True], ids=["new", "over an array"])
+@pytest.mark.parametrize("extended", [False, True], ids=["", "extended by ftruncate"])
 @LOST
 @trio_test
-async def test_a_header_alone_under_which_elements_are_elsewhere_is_refused(header: bytes, over: bool) -> None:
+async def test_a_header_alone_under_which_elements_are_elsewhere_is_refused(header: bytes, over: bool, extended: bool) -> None:
     """A program that maps the file next, as `open_memmap` does, would write the elements where its own header puts them."""
     elements = np.arange(64, dtype="<i4").reshape(8, 8)
     async with tree_over(MemoryStore()) as tree:
         if over:
             await write(tree, "npy/a.npy", npy(elements))
-        with pytest.raises(ContentInvalid, match="header without elements"):
-            await write(tree, "npy/a.npy", header)
+        async with opened(tree, "npy/a.npy", ANEW) if over else created(tree, "a.npy") as handle:
+            await handle.write(0, header)
+            if extended:
+                await handle.truncate(len(header) + elements.nbytes)
+            with pytest.raises(ContentInvalid, match="header without elements"):
+                await handle.flush()
         assert await names(tree, "npy") == ({"a.npy"} if over else set())
         if over:
             np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)

@@ -74,6 +74,8 @@ class NewArrayStage(Stage):
         self._bytes = room.bytes()
         """All bytes until the header is complete, then the header."""
         self._size = 0
+        self._end = 0
+        """The end of the written bytes; those beyond it, up to the size, come from `truncate`."""
         self._head: Head | None = None
         self._node: ArrayNode | None = None
         self._writer: ArrayWriter | None = None
@@ -116,7 +118,7 @@ class NewArrayStage(Stage):
         end = offset + len(data)
         if self._head is None or self._writer is None:
             await self._bytes.put(offset, data)
-            self._size = max(self._size, end)
+            self._size, self._end = max(self._size, end), max(self._end, end)
             await self._look_for_head()
             return
         if end > self._whole_size:
@@ -128,7 +130,7 @@ class NewArrayStage(Stage):
         if head < len(view):
             await self._check_settled()
             await self._writer.write(offset + head - self._head.nbytes, view[head:])
-        self._size = max(self._size, end)
+        self._size, self._end = max(self._size, end), max(self._end, end)
 
     async def _check_settled(self) -> None:
         """Raise `NodeInDoubt` if chunks stored apart may be in the array's place already: here they would be zeros, or old ones."""
@@ -143,13 +145,14 @@ class NewArrayStage(Stage):
 
     async def truncate(self, size: int) -> None:
         if self._head is None or self._writer is None:
-            before, self._size = self._size, size
+            before, end = self._size, self._end
+            self._size, self._end = size, min(end, size)
             await self._bytes.resize(size)
             try:
                 await self._look_for_head()
             except ZarrfsError:
                 await self._bytes.resize(before)
-                self._size = before
+                self._size, self._end = before, end
                 raise
         elif size > self._whole_size:
             raise FileTooLarge(f"{self._ident}: the header limits the file to {self._whole_size} bytes", key=self._ident)
@@ -168,9 +171,9 @@ class NewArrayStage(Stage):
                 f"{self._ident} has {self._size} bytes, but its header requires {self._whole_size}: nothing was stored",
                 key=self._ident,
             )
-        # The header alone is an array without written elements (`numpy.lib.format.open_memmap` closes the file at that point,
-        # and opens it again to map the elements where this header puts them).
-        if self._size < self._whole_size and not self._elements_stay(self._head, self._node):
+        # The header alone is an array without written elements. Programs close the file at that point, some after ftruncate(2),
+        # and open it again to map the elements where this header puts them (`numpy.lib.format.open_memmap`).
+        if self._end <= self._head.nbytes < self._whole_size and not self._elements_stay(self._head, self._node):
             raise ContentInvalid(
                 f"{self._ident} is a header without elements, which in Fortran order, big-endian or after a header of "
                 "another length would be misread when they are written later: nothing was stored",
@@ -269,8 +272,8 @@ class NewArrayStage(Stage):
             on_stored=self._on_stored if self._placing is None else self._stored_apart.extend,
             is_apart=self._placing is not None,
         )
-        for offset in range(head.nbytes, len(self._bytes), _PIECE_NBYTES):
-            piece = self._bytes.read(offset, min(_PIECE_NBYTES, len(self._bytes) - offset))
+        for offset in range(head.nbytes, self._end, _PIECE_NBYTES):
+            piece = self._bytes.read(offset, min(_PIECE_NBYTES, self._end - offset))
             await self._writer.write(offset - head.nbytes, piece)
         self._bytes.truncate(head.nbytes)
 
