@@ -83,6 +83,21 @@ def test_a_header_that_python_2_wrote() -> None:
     assert (head.shape, head.dtype) == ((3, 4), np.dtype([("a3L", "<i4"), ("3L", "<i2", (2,))]))
 
 
+@pytest.mark.parametrize("size", [8, 10_000])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_header_in_a_file_of_zeros_is_complete_with_its_last_byte(size: int, version: int) -> None:
+    """Programs write it piece by piece into a file that ftruncate(2) has extended, or as the last part of the file."""
+    file = io.BytesIO()
+    write_header = np.lib.format.write_array_header_1_0 if version == 1 else np.lib.format.write_array_header_2_0
+    write_header(file, {"descr": "<f8", "fortran_order": False, "shape": (size,)})
+    header, elements = file.getvalue(), bytes(100)
+    for written in range(len(header)):
+        assert PLUGIN.read_head(header[:written] + bytes(len(header) - written) + elements) is None
+    head = PLUGIN.read_head(header + elements)
+    assert head is not None
+    assert head.shape == (size,)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from tests.support.arrays import FILL, Example
 from tests.support.length import tries
 from tests.support.stores import WaitingStore, fill
 from tests.support.trees import READ_ONLY, listing, load, names, read, tree_of, tree_over, walk, write
+from zarrfs.arrays.writer import ArrayWriter
+from zarrfs.buffers import Buffer, Mask
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import (
     ContentInvalid,
@@ -471,6 +474,77 @@ async def test_a_header_alone_in_an_order_that_makes_no_difference() -> None:
     async with tree_over(MemoryStore()) as tree:
         await write(tree, "npy/a.npy", header)
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), column)
+
+
+@pytest.mark.parametrize("elements", [np.arange(64, dtype=">i4").reshape(8, 8), np.asfortranarray(np.arange(64).reshape(8, 8))])
+@pytest.mark.parametrize("preallocated", [False, True], ids=["", "ftruncate first"])
+@pytest.mark.parametrize("first", ["header", "elements"])
+@pytest.mark.parametrize("piece", [1, 1000])
+@trio_test
+async def test_the_header_may_be_written_late(elements: Elements, preallocated: bool, first: str, piece: int) -> None:
+    """Programs map a file that they have extended, or write the header when they know the shape."""
+    data = npy(elements)
+    pieces = [(128, data[128:]), (0, data[:128])]
+    if first == "header":
+        pieces.reverse()
+    async with tree_over(MemoryStore(), new_chunks="4x8") as tree:
+        async with created(tree, "a.npy") as handle:
+            if preallocated:
+                await handle.truncate(len(data))
+            for offset, part in pieces:
+                for start in range(0, len(part), piece):
+                    written = part[start : start + piece]
+                    await handle.write(offset + start, written)
+                    assert bytes(await handle.read(offset + start, len(written))) == written
+            assert bytes(await handle.read(0, len(data))) == data
+            await handle.flush()
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
+
+
+@trio_test
+async def test_holes_before_a_late_header_are_not_stored() -> None:
+    """The elements would take more time and space than any test has."""
+    shape = (1 << 30, 1 << 10)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<i4", "fortran_order": False, "shape": shape})
+    size = len(header.getvalue()) + math.prod(shape) * 4
+    store = MemoryStore()
+    async with tree_over(store, new_chunks="1024x1024") as tree:
+        async with created(tree, "a.npy") as handle:
+            await handle.truncate(size)
+            await handle.write(size - 4, b"\5\0\0\0")
+            await handle.write(0, header.getvalue())
+            await handle.flush()
+        async with opened(tree, "npy/a.npy", READ_ONLY) as handle:
+            assert bytes(await handle.read(size - 8, 8)) == b"\0\0\0\0\5\0\0\0"
+        assert len([key async for key in store.list_prefix(Prefix("a/c/"))]) == 1
+
+
+@pytest.mark.logs("write failed, data lost")
+@trio_test
+async def test_elements_before_the_header_that_there_is_no_room_for_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    elements = np.arange(1 << 20, dtype="<i4")
+    data, write = npy(elements), ArrayWriter.write
+    full = True
+
+    async def no_room(self: ArrayWriter, offset: int, piece: Buffer, changed: Mask | None = None) -> None:
+        if full and offset > 1 << 20:
+            raise StoreFull("no room to stage more")
+        await write(self, offset, piece, changed)
+
+    monkeypatch.setattr(ArrayWriter, "write", no_room)
+    async with tree_over(MemoryStore()) as tree:
+        async with created(tree, "a.npy") as handle:
+            await handle.write(128, data[128:])
+            for offset in (0, len(data) - 4):
+                with pytest.raises(StoreFull):
+                    await handle.write(offset, data[offset : max(128, offset + 4)])
+            with pytest.raises(StoreFull):
+                await handle.flush()
+            assert bytes(await handle.read(0, len(data))) == data
+            full = False
+            await handle.flush()
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
 
 
 @trio_test

@@ -21,6 +21,7 @@ from zarrfs.model.metadata import ArrayMetadata
 # The header length follows the magic string and the version; its own width in bytes depends on the major version.
 _PREFIX_NBYTES = len(np.lib.format.MAGIC_PREFIX) + 2
 _LENGTH_NBYTES = {1: 2, 2: 4}
+_LONGEST_PREFIX_NBYTES = _PREFIX_NBYTES + max(_LENGTH_NBYTES.values())
 # Limit of a header. NumPy's own is 10,000; a structured type with a thousand fields needs more.
 _MAX_NBYTES = 64 * 1024
 # The suffix of integers that Python 2 wrote, as in (3L, 4L); strings are skipped.
@@ -58,9 +59,12 @@ class Npy(Container):
 
     def read_head(self, data: bytes) -> Head | None:
         prefix = data[:_PREFIX_NBYTES]
-        if not np.lib.format.MAGIC_PREFIX.startswith(prefix[: len(np.lib.format.MAGIC_PREFIX)]):
+        magic = prefix[: len(np.lib.format.MAGIC_PREFIX)]
+        # Zeros may be a place for the header, which some programs write after ftruncate(2), or last.
+        awaited = len(data) > _LONGEST_PREFIX_NBYTES
+        if not np.lib.format.MAGIC_PREFIX.startswith(magic.rstrip(b"\0") if awaited else magic):
             raise ContentInvalid("not an .npy file: it does not begin with \\x93NUMPY")
-        if len(prefix) < _PREFIX_NBYTES:
+        if len(prefix) < _PREFIX_NBYTES or 0 in magic or prefix[-2:] == b"\0\0":
             return None
         major, minor = prefix[-2:]
         if major not in _LENGTH_NBYTES or minor != 0:
@@ -71,7 +75,7 @@ class Npy(Container):
         nbytes = begin + int.from_bytes(data[_PREFIX_NBYTES:begin], "little")
         if nbytes > _MAX_NBYTES:
             raise ContentInvalid(f".npy header of {nbytes} bytes exceeds the limit of {_MAX_NBYTES}")
-        if len(data) < nbytes:
+        if len(data) < nbytes or nbytes == begin or 0 in data[begin:nbytes]:
             return None
         read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
         try:

@@ -72,10 +72,12 @@ class NewArrayStage(Stage):
         self._replaced = replaced
         self._on_stored = on_stored
         self._bytes = room.bytes()
-        """All bytes until the header is complete, then the header."""
+        """All bytes until the header is complete, and until the elements among them are with the writer; then the header."""
         self._size = 0
         self._end = 0
         """The end of the written bytes; those beyond it, up to the size, come from `truncate`."""
+        self._early: set[int] = set()
+        """Pieces of the file that were written before the header was complete, and are not with the writer yet, by number."""
         self._head: Head | None = None
         self._node: ArrayNode | None = None
         self._writer: ArrayWriter | None = None
@@ -108,7 +110,7 @@ class NewArrayStage(Stage):
             raise StaleEntry(f"{self._ident} was unlinked, and its stored part erased", key=self._ident)
         size = max(0, min(size, self._size - offset))
         head, writer = self._head, self._writer
-        if head is None or writer is None or offset + size <= head.nbytes:
+        if head is None or writer is None or self._early or offset + size <= head.nbytes:
             return self._bytes.read(offset, size)
         await self._check_settled()
         first = bytes(self._bytes.read(offset, max(0, head.nbytes - offset)))
@@ -119,10 +121,12 @@ class NewArrayStage(Stage):
         if self._head is None or self._writer is None:
             await self._bytes.put(offset, data)
             self._size, self._end = max(self._size, end), max(self._end, end)
+            self._early.update(range(offset // _PIECE_NBYTES, -(-end // _PIECE_NBYTES)))
             await self._look_for_head()
             return
         if end > self._whole_size:
             raise FileTooLarge(f"{self._ident}: the header limits the file to {self._whole_size} bytes", key=self._ident)
+        await self._hand_over()
         view = memoryview(data)
         head = max(0, min(end, self._head.nbytes) - offset)
         if bytes(self._bytes.read(offset, head)) != bytes(view[:head]):
@@ -166,6 +170,7 @@ class NewArrayStage(Stage):
             raise self._refused or ContentInvalid(
                 f"{self._ident}: no {self._container.suffix} header in its {self._size} bytes", key=self._ident
             )
+        await self._hand_over()
         if self._size not in (self._head.nbytes, self._whole_size):
             raise ContentInvalid(
                 f"{self._ident} has {self._size} bytes, but its header requires {self._whole_size}: nothing was stored",
@@ -272,10 +277,19 @@ class NewArrayStage(Stage):
             on_stored=self._on_stored if self._placing is None else self._stored_apart.extend,
             is_apart=self._placing is not None,
         )
-        for offset in range(head.nbytes, self._end, _PIECE_NBYTES):
-            piece = self._bytes.read(offset, min(_PIECE_NBYTES, self._end - offset))
-            await self._writer.write(offset - head.nbytes, piece)
-        self._bytes.truncate(head.nbytes)
+        await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        """Give the writer the elements that were written before the header. After an error, the next call continues."""
+        assert self._head is not None and self._writer is not None
+        head = self._head.nbytes
+        for number in sorted(self._early):
+            start, stop = max(head, number * _PIECE_NBYTES), min(self._end, (number + 1) * _PIECE_NBYTES)
+            if start < stop:
+                await self._writer.write(start - head, self._bytes.read(start, stop - start))
+            self._early.discard(number)
+        if len(self._bytes) > head:
+            self._bytes.truncate(head)
 
     async def _new_node(self, head: Head) -> ArrayNode:
         try:
