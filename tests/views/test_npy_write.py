@@ -513,6 +513,7 @@ async def test_holes_before_a_late_header_are_not_stored() -> None:
         async with created(tree, "a.npy") as handle:
             await handle.truncate(size)
             await handle.write(size - 4, b"\5\0\0\0")
+            assert tree.staging.dirty_nbytes < 1 << 20
             await handle.write(0, header.getvalue())
             await handle.flush()
         async with opened(tree, "npy/a.npy", READ_ONLY) as handle:

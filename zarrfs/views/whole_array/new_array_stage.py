@@ -103,7 +103,7 @@ class NewArrayStage(Stage):
 
     @property
     def nbytes(self) -> int:
-        return len(self._bytes) + (self._writer.nbytes if self._writer is not None else 0)
+        return self._bytes.allocated + (self._writer.nbytes if self._writer is not None else 0)
 
     async def read(self, offset: int, size: int) -> Buffer:
         if self._is_lost:
