@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import shutil
 import subprocess
@@ -95,6 +96,18 @@ def test_open_memmap_of_elements_that_are_elsewhere_is_refused(mount: Mounted, d
     with pytest.raises(OSError, match="Invalid argument"):
         np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=(90, 70), fortran_order=fortran_order)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("dtype", ["<i4", ">i4"])
+def test_a_new_file_that_is_extended_and_mapped_before_its_header_is_there(mount: Mounted, dtype: str) -> None:
+    elements = np.arange(90 * 70, dtype=dtype).reshape(90, 70)
+    content = io.BytesIO()
+    np.save(content, elements)
+    with (mount.path / "npy" / "a.npy").open("w+b") as file:
+        file.truncate(len(content.getvalue()))
+        with mmap.mmap(file.fileno(), 0) as mapped:
+            mapped[:] = content.getvalue()
+    np.testing.assert_array_equal(stored(mount, "a"), elements)
 
 
 def test_dd_without_truncating_changes_what_it_writes_alone(mount: Mounted, elements: Elements) -> None:
