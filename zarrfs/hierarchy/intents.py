@@ -147,7 +147,8 @@ class Intent(Apart):
         with self.collecting():
             await self.store.set(self.prefix.key(RECORD), text)
         self._noted = record
-        if record.operation != "erase" and not record.is_of_copies:
+        # After a power cut, chunks of a new array without its document belong to no array.
+        if record.operation != "erase" and not record.is_of_copies and not record.is_new:
             with suppress(StoreTimeout):
                 await self.store.sync([self.prefix.key(RECORD)])
 
