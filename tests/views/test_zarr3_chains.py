@@ -22,6 +22,7 @@ from tests.support.comparing import in_memory
 from tests.support.length import tries
 from tests.support.stores import contents, fill
 from tests.support.trees import every_file, names, read, tree_over, walk, write
+from tests.support.v3_array import ARRAY
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory
 
@@ -366,20 +367,7 @@ async def test_a_codec_of_v3_whose_options_are_omitted_has_them(codec: object, e
 @trio_test
 async def test_a_new_array_with_a_codec_of_numcodecs_whose_options_are_omitted(kind: str) -> None:
     """zarr-python leaves defaults out of the document, which the documents of v2 have to state, and writes it again with attributes."""
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [4],
-        "data_type": "int32",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 0,
-        "codecs": [
-            {"name": "bytes", "configuration": {"endian": "little"}},
-            {"name": f"numcodecs.{kind}", "configuration": {}},
-        ],
-        "attributes": {},
-    }
+    document = ARRAY | {"codecs": [*ARRAY["codecs"], {"name": f"numcodecs.{kind}", "configuration": {}}], "attributes": {}}
     store = MemoryStore()
     await fill(store, {".zgroup": b'{"zarr_format": 2}'})
     async with tree_over(store) as tree:
@@ -387,11 +375,11 @@ async def test_a_new_array_with_a_codec_of_numcodecs_whose_options_are_omitted(k
         assert isinstance(folder, Directory)
         await folder.mkdir("a")
         await write(tree, "zarr3/a/zarr.json", json.dumps(document).encode())
-        await write(tree, "zarr3/a/zarr.json", json.dumps(document | {"attributes": {"units": "m"}, "shape": [5]}).encode())
+        await write(tree, "zarr3/a/zarr.json", json.dumps(document | {"attributes": {"units": "m"}, "shape": [5, 3]}).encode())
     stored = await contents(store)
     made = json.loads(stored["a/.zarray"])
     assert made["compressor"] == numcodecs.get_codec({"id": kind}).get_config()
-    assert made["shape"] == [5]
+    assert made["shape"] == [5, 3]
     assert json.loads(stored["a/.zattrs"]) == {"units": "m"}
 
 

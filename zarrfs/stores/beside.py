@@ -16,15 +16,7 @@ import stat as st
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zarrfs.stores.owners import owner_of
-
-
-def is_ours_alone(folder: int) -> bool:
-    """Return True if only this process's user, and root, can create and exchange files in ``folder``, a descriptor.
-
-    An ACL shows in the group bits. Raises `OSError`.
-    """
-    return _is_ours(folder) and not os.fstat(folder).st_mode & (st.S_IWGRP | st.S_IWOTH)
+from zarrfs.stores.owners import is_ours, is_ours_alone
 
 
 def is_safe_path(folder: str) -> bool:
@@ -36,13 +28,9 @@ def is_safe_path(folder: str) -> bool:
         folder = os.path.dirname(folder)
         with _folder(folder) as fd:
             # In a sticky folder every user can create files, but only owners can exchange them.
-            if not (is_ours_alone(fd) or (_is_ours(fd) and os.fstat(fd).st_mode & st.S_ISVTX)):
+            if not (is_ours_alone(fd) or (is_ours(fd) and os.fstat(fd).st_mode & st.S_ISVTX)):
                 return False
     return True
-
-
-def _is_ours(fd: int) -> bool:
-    return owner_of(fd) in (0, os.geteuid())
 
 
 @contextmanager

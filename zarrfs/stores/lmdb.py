@@ -33,7 +33,8 @@ from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
-from zarrfs.stores.beside import is_ours_alone, is_plain
+from zarrfs.stores.beside import is_plain
+from zarrfs.stores.owners import is_ours_alone
 from zarrfs.stores.values import KeyStat
 
 log = logging.getLogger(__name__)

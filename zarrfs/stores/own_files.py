@@ -17,7 +17,7 @@ import os
 import stat as st
 from collections import deque
 
-from zarrfs.stores.owners import UNKNOWN, owner_of
+from zarrfs.stores.owners import UNKNOWN, is_ours, is_ours_alone, owner_of
 
 _MAX_LINKS = 40
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -75,7 +75,7 @@ def place_of(path: str) -> tuple[str, set[int]]:
 
 def is_private(folder: int) -> bool:
     """Return True if ``folder``, a descriptor, is this user's, and no other may write to it. Raises `OSError`."""
-    return owner_of(folder) == os.geteuid() and not os.fstat(folder).st_mode & (st.S_IWGRP | st.S_IWOTH)
+    return is_ours_alone(folder) and owner_of(folder) == os.geteuid()
 
 
 class _Walk:
@@ -240,10 +240,10 @@ class _Walk:
 
     def _require_ours(self, file: int) -> None:
         """Raise `PermissionError` unless the file is trusted: any file is, in a folder that only this user can write to."""
-        found, folder, ours = os.fstat(file), os.fstat(self._at), {0, os.geteuid()}
-        if owner_of(self._at) in ours and not folder.st_mode & (st.S_IWGRP | st.S_IWOTH):
+        if is_ours_alone(self._at):
             return
-        if not st.S_ISREG(found.st_mode) or owner_of(file) not in ours or found.st_nlink != 1:
+        found = os.fstat(file)
+        if not st.S_ISREG(found.st_mode) or not is_ours(file) or found.st_nlink != 1:
             raise PermissionError(errno.EPERM, "not a regular file of this user, in a folder that others may write to", self._path)
 
     def _go(self, folder: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import stat as st
 
 UNKNOWN = -1
 """The owner of files in a mount that is not, or no longer, in the mount table."""
@@ -34,6 +35,19 @@ def owner_of(fd: int) -> int:
         return UNKNOWN
     mounter = _USER.search(found.rpartition(b" ")[2])
     return owner if mounter is None or mounter[1] == b"0" else int(mounter[1])
+
+
+def is_ours(fd: int) -> bool:
+    """Return True if an open file belongs to this process's user, or to root. Raises `OSError`."""
+    return owner_of(fd) in (0, os.geteuid())
+
+
+def is_ours_alone(folder: int) -> bool:
+    """Return True if only this process's user, and root, can create and exchange files in ``folder``, a descriptor.
+
+    An ACL shows in the group bits. Raises `OSError`.
+    """
+    return is_ours(folder) and not os.fstat(folder).st_mode & (st.S_IWGRP | st.S_IWOTH)
 
 
 def _is_in_fuse(fd: int) -> bool:
