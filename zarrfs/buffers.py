@@ -11,6 +11,8 @@ NDArray = np.ndarray[Any, np.dtype[Any]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 """A selection of elements or bytes: True for those selected."""
 
+_BLOCK = 4096  # bytes: the usual block of a file system
+
 
 class HoledSize(int):
     """The size in bytes of a value with holes. ``allocated``: the bytes of storage in use, fewer than the size."""
@@ -24,7 +26,11 @@ class HoledSize(int):
 
 
 def size_with_holes(size: int, allocated: int) -> int:
-    """Return ``size``; as a `HoledSize` if fewer bytes of storage are in use."""
+    """Return ``size``; as a `HoledSize` if fewer bytes of storage are in use. One block counts as used whatever a file system says.
+
+    ext4 reports no blocks for a moment while it writes a new file to the disk, and `tar -S` takes a file without blocks for zeros.
+    """
+    allocated = max(allocated, _BLOCK)
     return size if allocated >= size else HoledSize(size, allocated)
 
 

@@ -84,6 +84,18 @@ def test_a_hole_in_a_file_that_fits_into_memory_takes_no_space_in_the_store(stor
     assert (store / "new").read_bytes() == content
 
 
+def test_a_file_without_blocks_has_one(store: Path) -> None:
+    """`tar -S` takes a file without blocks for zeros, and ext4 reports none while it writes a new file to the disk."""
+    with (store / "hole").open("wb") as file:
+        file.truncate(MIB)
+    with mounted(store) as mount:
+        assert blocks(store / "hole") == 0
+        assert (blocks(mount.path / "raw/hole"), listed_blocks(mount.path / "raw/hole")) == (4096, 4096)
+        with (mount.path / "raw/new").open("wb", buffering=0) as file:
+            file.truncate(128 * MIB)
+            assert blocks(mount.path / "raw/new") >= 4096
+
+
 def test_du_counts_what_is_there(store: Path) -> None:
     sparse(store / "holed")
     with mounted(store) as mount:
