@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from zarrfs.buffers import Buffer
-from zarrfs.errors import KeyConflict, StoreNotFound, StoreUnsupported
+from zarrfs.errors import GenerationMismatch, KeyConflict, StoreNotFound, StoreUnsupported, ZarrfsError
 from zarrfs.keys import APART, ByteRange, Key, Prefix
 from zarrfs.stores.base import Held, Store
 from zarrfs.stores.change import Change
@@ -28,10 +28,17 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Operations that may fail after a partial change; those that may be refused (`_REFUSALS`) are refused before any change.
-_OF_SEVERAL = frozenset({"set_partial_values", "erase_values", "erase_prefix", "rename_prefix", "exchange_prefixes"})
-_REFUSABLE = frozenset({"rename_prefix", "exchange_prefixes"})
+# Operations that may fail after a change, wholly or in part; those that may be refused are refused before any change.
+_IN_DOUBT = frozenset(
+    {"set", "erase", "copy", "rename", "set_partial_values", "erase_values", "erase_prefix", "rename_prefix", "exchange_prefixes"}
+)
 _REFUSALS = (StoreUnsupported, KeyConflict, StoreNotFound)
+_REFUSABLE: dict[str, tuple[type[ZarrfsError], ...]] = {
+    "set": (KeyConflict, GenerationMismatch),
+    "rename": _REFUSALS,
+    "rename_prefix": _REFUSALS,
+    "exchange_prefixes": _REFUSALS,
+}
 
 _COUNTED = frozenset(StoreCounters.__slots__)
 _COUNTED_AS = {
@@ -46,8 +53,8 @@ _COUNTED_AS = {
 class ObservedStore(InterceptingStore):
     """Counts operations in ``counters``; publishes every change to subscribers.
 
-    An operation on one key publishes its change when it succeeds. One on several keys may fail after a partial change; it then publishes
-    ``"unknown"`` for each of its keys.
+    A change that fails may have taken effect, as when the answer of a server is lost: it is published too, as ``"unknown"`` unless a
+    value was to be set, so that nothing known before it counts as the present state.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -95,9 +102,9 @@ class ObservedStore(InterceptingStore):
         try:
             result = await begin()
         except BaseException as error:
-            if operation.name in _OF_SEVERAL and not (operation.name in _REFUSABLE and isinstance(error, _REFUSALS)):
-                # The change may have taken effect, wholly or in part.
-                self.announce(*(Change(target, "unknown") for target in operation.targets))
+            if operation.name in _IN_DOUBT and not isinstance(error, _REFUSABLE.get(operation.name, ())):
+                kind: Literal["set", "unknown"] = "set" if operation.name == "set" else "unknown"
+                self.announce(*(Change(target, kind) for target in operation.targets))
             raise
         self.counters.bytes_written += operation.nbytes
         self._count_read(operation, result)
