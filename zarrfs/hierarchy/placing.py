@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -62,9 +62,10 @@ class Placing:
         """True if it could not be undone: the previous content is not in its place."""
         self._document: tuple[Key, Generation | None] | None = None
         """The document stored last, relative to its folder: its generation identifies the array anywhere."""
-        self._has_chunks: bool | None = None
-        self._written: Mapping[Key, bytes] | None = None
-        """Documents elsewhere of a new array that may be stored, though an attempt to store them has failed."""
+        self._has_chunks = False
+        """True if chunks were apart when an attempt began whose documents lie elsewhere."""
+        self._is_stray = False
+        """True if they did not return when it was undone."""
 
     async def begin(self) -> None:
         """Lock the intent, before any part is stored."""
@@ -89,7 +90,6 @@ class Placing:
         is_there = is_copied or await self._is_there(prefix)
         if self._intent.may_take_effect and not is_there:
             raise StoreTimeout(f"{path}: outcome of an earlier attempt is unknown", key=path)
-        is_there = is_there or (self._written is not None and await are_stored(self._store, self._written))
         self._intent.is_unknown = False
         # Without a record nothing was replaced: the next attempt puts it in place.
         if is_there or (self._intent.noted is not None and await self._resolve()):
@@ -279,51 +279,32 @@ class Placing:
     # --- documents elsewhere ------------------------------------------------------------------------------------------------
 
     async def _appear_with(self, node: ArrayNode, prefix: Prefix, written: Mapping[Key, bytes]) -> None:
-        is_apart = await self._store.prefix_exists(self._intent.new)
-        if self._has_chunks is None:
-            await self._out_of_the_way(node, prefix)
-            self._has_chunks = is_apart
-        # Else a failed step has put it in place.
-        if is_apart:
-            # Without it, chunks whose document never follows would stay in the store.
-            await self._intent.note(Record("replace", node.path, prefix, is_used=False, after=written))
-            try:
-                with self._deciding():
-                    await self._store.rename_prefix(self._intent.new, prefix)
-            except (PrefixNotEmpty, StoreUnsupported):
-                raise
-            except BaseException:
-                # It may have taken effect: further chunks would be apart from these.
-                await self._resolve()
-                raise
-        try:
-            with self._deciding():
-                for key, value in written.items():
-                    await self._store.set(key, value)
-        except BaseException:
-            # If that fails too, it stays in doubt.
-            self._written, self.is_unsettled = written, True
-            with trio.CancelScope(shield=True):
-                with self._deciding():
-                    await self._store.erase_values(written)
-                self._written, self._intent.is_unknown = None, False
-                if self._has_chunks:
-                    with self._deciding():
-                        await self._store.rename_prefix(prefix, self._intent.new)
-            self.is_unsettled = False
-            raise
-        self._intent.is_done = True
-        await self._forget()
+        await self._out_of_the_way(node, prefix)
+        # Without it, chunks whose document never follows would stay in the store.
+        await self._intent.note(Record("replace", node.path, prefix, is_used=False, after=written))
+        await self._take_steps((), written, ((self._intent.new, prefix),))
 
     async def _replace(self, node: ArrayNode, prefix: Prefix, before: Mapping[Key, bytes], written: Mapping[Key, bytes]) -> None:
         await self._intent.sync()
         record = Record("replace", node.path, prefix, is_used=await self._store.prefix_exists(prefix), before=before, after=written)
         await self._intent.note(record)
+        await self._take_steps(before, written, ((prefix, self._intent.old), (self._intent.new, prefix)))
+
+    async def _take_steps(
+        self, before: Collection[Key], written: Mapping[Key, bytes], renames: Iterable[tuple[Prefix, Prefix]]
+    ) -> None:
+        """Erase the documents ``before``, rename prefixes, and store the documents ``written``, as recorded."""
+        if self._is_stray:
+            raise StaleEntry(
+                f"{self._intent.new}: was put in place, and changed or moved by another program since", key=self._intent.new
+            )
+        self._has_chunks = await self._store.prefix_exists(self._intent.new)
         try:
             with self._deciding():
-                await self._store.erase_values(before)
-                await self._store.rename_prefix(prefix, self._intent.old)
-                await self._store.rename_prefix(self._intent.new, prefix)
+                if before:
+                    await self._store.erase_values(before)
+                for old, new in renames:
+                    await self._store.rename_prefix(old, new)
                 for key, value in written.items():
                     await self._store.set(key, value)
         except ZarrfsError:
@@ -348,6 +329,7 @@ class Placing:
         with trio.CancelScope(shield=True):
             is_done = await self._intent.resolve()
             if not is_done and not self._intent.is_unknown:
+                self._is_stray = self._has_chunks and not await self._store.prefix_exists(self._intent.new)
                 # Later edits of the old array are not what the record describes.
                 await self._forget()
         self.is_unsettled = False
