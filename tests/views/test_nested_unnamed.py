@@ -43,6 +43,17 @@ async def test_an_element_that_is_changed_stays_in_the_nested_chunk() -> None:
 
 
 @trio_test
+async def test_an_array_that_only_the_consolidated_copy_describes_is_read() -> None:
+    documents = {key: value for key, value in CASE.values.items() if key.rpartition("/")[2] in (".zgroup", ".zarray", ".zattrs")}
+    copy = {"zarr_consolidated_format": 1, "metadata": {key: json.loads(value) for key, value in documents.items()}}
+    store = MemoryStore()
+    chunks = {key: value for key, value in CASE.values.items() if key not in documents}
+    await fill(store, chunks | {".zmetadata": json.dumps(copy).encode()})
+    async with tree_over(store) as tree:
+        assert np.array_equal(await load(tree, "npy/a.npy"), ELEMENTS)
+
+
+@trio_test
 async def test_an_array_without_chunks_gets_those_that_the_specification_names() -> None:
     async with tree_over(store := await stored()) as tree:
         file = await walk(tree, "npy/empty.npy")

@@ -167,8 +167,8 @@ class V2Layout(Layout):
 
     def chunk_key_encodings(self, node: ArrayNode, documents: Documents) -> tuple[ChunkKeyEncoding, ...]:
         usual = node.metadata.chunk_key_encoding
-        document = documents.get(self.chunk_prefix(node.path).key(ZARRAY))
-        is_named = document is None or b"dimension_separator" in document
+        source = self._sources(node.path, documents).get(ZARRAY)
+        is_named = source is None or source.may_have("dimension_separator")
         if is_named or node.metadata.ndim < 2 or self.dialect.chosen.get("dimension_separator") == REFUSE:
             return (usual,)
         # The NestedDirectoryStore of zarr 2.2 to 2.7 did not name it.
@@ -321,6 +321,12 @@ class _Source:
 
     key: str
     value: bytes | dict[str, Any] | Unparsed
+
+    def may_have(self, member: str) -> bool:
+        """Return False if it certainly has no ``member``; does not parse it."""
+        if isinstance(self.value, dict):
+            return member in self.value
+        return member.encode() in (self.value.data if isinstance(self.value, Unparsed) else self.value)
 
     def read(self, loose: Collection[tuple[str, ...]] = ()) -> dict[str, Any]:
         return parse_object(self.key, self.value, loose) if isinstance(self.value, bytes) else parsed(self.key, self.value, loose)
