@@ -477,6 +477,40 @@ async def test_a_header_alone_in_an_order_that_makes_no_difference() -> None:
 
 
 @pytest.mark.parametrize("elements", [np.arange(64, dtype=">i4").reshape(8, 8), np.asfortranarray(np.arange(64).reshape(8, 8))])
+@pytest.mark.parametrize("over", [False, True], ids=["new", "over an array"])
+@pytest.mark.parametrize("waits", [False, True], ids=["", "while it is published"])
+@trio_test
+async def test_a_later_write_in_the_written_layout_is_stale(elements: Elements, over: bool, waits: bool) -> None:
+    """A child process that ends, and fsync, publish the file while its program still writes: its offsets are of another layout then."""
+    data = npy(elements)
+    store = WaitingStore(MemoryStore())
+    async with tree_over(store) as tree, trio.open_nursery() as nursery:
+        if over:
+            await write(tree, "npy/a.npy", npy(np.zeros_like(elements, order="C").astype(elements.dtype.newbyteorder("<"))))
+        async with opened(tree, "npy/a.npy", ANEW) if over else created(tree, "a.npy") as handle:
+            await handle.write(0, data)
+            if waits:
+                store.waits.add("set")
+                nursery.start_soon(handle.flush)
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(_stale, handle)
+                await trio.testing.wait_all_tasks_blocked()
+                store.let_go()
+            else:
+                await handle.flush()
+            await _stale(handle)
+            with pytest.raises(StaleEntry):
+                await handle.truncate(len(data))
+            await handle.flush()
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
+
+
+async def _stale(handle: Handle) -> None:
+    with pytest.raises(StaleEntry):
+        await handle.write(128, bytes(8))
+
+
+@pytest.mark.parametrize("elements", [np.arange(64, dtype=">i4").reshape(8, 8), np.asfortranarray(np.arange(64).reshape(8, 8))])
 @pytest.mark.parametrize("preallocated", [False, True], ids=["", "ftruncate first"])
 @pytest.mark.parametrize("first", ["header", "elements"])
 @pytest.mark.parametrize("piece", [1, 1000])

@@ -214,7 +214,7 @@ class StagedHandle(Handle):
         self._require_current()
         # If earlier writes are staged, a refusal of this one does not report the result of publishing them.
         with _reporting(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
-            done = await self._staged.write(offset, data, self._snapshot, self._epoch)
+            done = await self._staged.write(offset, data, self._snapshot, self._epoch, self._emptied)
         await self._drop_snapshot()
         return done
 
@@ -222,7 +222,7 @@ class StagedHandle(Handle):
         if not self._flags.write:
             await super().truncate(size)
         self._require_current()
-        await self._staged.truncate(size, self._snapshot, self._epoch)
+        await self._staged.truncate(size, self._snapshot, self._epoch, self._emptied)
         await self._drop_snapshot()
         if size == 0:
             self._emptied = self._staged.emptied
@@ -244,10 +244,7 @@ class StagedHandle(Handle):
         await self._staged.set_mtime(mtime_ns)
 
     def _require_current(self) -> None:
-        """Raise `StaleEntry` if another handle has replaced the array that this handle was opened on by another one."""
-        if self.is_outdated:
-            ident = self._staged.content.ident
-            raise StaleEntry(f"{ident} was replaced by another array: open the file again", key=ident)
+        self._staged.require_current(self._emptied)
 
     async def _taken_snapshot(self) -> Snapshot:
         if self._staged.orphan:

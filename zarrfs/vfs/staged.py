@@ -66,7 +66,7 @@ class Staged:
         self.emptied = 0
         """Number of truncations to empty: distinguishes handles from before and after one."""
         self.replaced_at = 0
-        """`emptied` of the last value that replaced an array by another one; older handles are stale."""
+        """`emptied` of the last value that replaced an array by another one, or got another layout; older handles are stale."""
         self.lock = trio.Lock()
         self.known_pages: KnownPages | None = None
         self._state = State.CLEAN
@@ -141,13 +141,26 @@ class Staged:
         if self.known_pages is None and (self.content.merged or self.content.in_parts):
             self.known_pages = KnownPages(self.area.room.kept)
 
-    async def write(self, offset: int, data: Buffer, seen: Snapshot | None = None, epoch: int = 0) -> int:
+    def require_current(self, emptied: int) -> None:
+        """Raise `StaleEntry` if the array was replaced, or stored in another layout, since a handle was opened or has emptied the file.
+
+        ``emptied``: the value of `emptied` then."""
+        if emptied < self.replaced_at:
+            ident = self.content.ident
+            raise StaleEntry(f"{ident} is another array now, or in another layout: open the file again", key=ident)
+
+    async def write(
+        self, offset: int, data: Buffer, seen: Snapshot | None = None, epoch: int = 0, emptied: int | None = None
+    ) -> int:
         """Stage ``data``; the published bytes needed beside it are loaded first, unless truncated.
 
         ``seen`` is the value that the writer has open since ``epoch``; later values published through this file are its own changes.
-        Raises `StaleEntry` if another program has replaced it meanwhile."""
+        ``emptied``: see `require_current`. Raises `StaleEntry` if another program has replaced it meanwhile."""
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
+            if emptied is not None:
+                # A publish may have ended meanwhile.
+                self.require_current(emptied)
             # Taken before the load: the write refers to what was read before it.
             known = self.known_pages
             empty = not known and self.content.covers(offset, len(data))
@@ -163,10 +176,12 @@ class Staged:
             self._touch(State.DIRTY)
         return len(data)
 
-    async def truncate(self, size: int, seen: Snapshot | None = None, epoch: int = 0) -> None:
-        """Truncate or extend to ``size`` bytes; ``seen`` and ``epoch`` as for `write`."""
+    async def truncate(self, size: int, seen: Snapshot | None = None, epoch: int = 0, emptied: int | None = None) -> None:
+        """Truncate or extend to ``size`` bytes; the others as for `write`."""
         self.content.check_write(size, 0)
         async with self.lock:
+            if emptied is not None:
+                self.require_current(emptied)
             if self.known_pages is not None:
                 # The kernel's pages differ from what was read before.
                 self.known_pages.close()
@@ -281,6 +296,10 @@ class Staged:
                 # Pages of this file are those of older handles, too.
                 self.area.supersede(self)
                 self.superseded = moved
+            if moved:
+                # Every handle counts its bytes in the written layout.
+                self.emptied += 1
+                self.replaced_at = self.emptied
             if mtime_ns is not None:
                 await self.content.set_mtime(mtime_ns)
 
