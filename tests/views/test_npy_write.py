@@ -447,24 +447,37 @@ async def test_the_header_alone_makes_an_empty_array() -> None:
     ],
 )
 @pytest.mark.parametrize("over", [False, True], ids=["new", "over an array"])
-@pytest.mark.parametrize("extended", [False, True], ids=["", "extended by ftruncate"])
+@pytest.mark.parametrize("extended", ["", "by ftruncate", "by its last byte", "by its last byte, which comes first"])
 @LOST
 @trio_test
-async def test_a_header_alone_under_which_elements_are_elsewhere_is_refused(header: bytes, over: bool, extended: bool) -> None:
+async def test_a_header_alone_under_which_elements_are_elsewhere_is_refused(header: bytes, over: bool, extended: str) -> None:
     """A program that maps the file next, as `open_memmap` does, would write the elements where its own header puts them."""
     elements = np.arange(64, dtype="<i4").reshape(8, 8)
     async with tree_over(MemoryStore()) as tree:
         if over:
             await write(tree, "npy/a.npy", npy(elements))
         async with opened(tree, "npy/a.npy", ANEW) if over else created(tree, "a.npy") as handle:
+            size = len(header) + elements.nbytes
+            if extended.endswith("first"):
+                await handle.write(size - 1, b"\0")
             await handle.write(0, header)
-            if extended:
-                await handle.truncate(len(header) + elements.nbytes)
+            if extended == "by ftruncate":
+                await handle.truncate(size)
+            elif extended:
+                await handle.write(size - 1, b"\0")
             with pytest.raises(ContentInvalid, match="header without elements"):
                 await handle.flush()
         assert await names(tree, "npy") == ({"a.npy"} if over else set())
         if over:
             np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
+
+
+@pytest.mark.parametrize("elements", [np.zeros((8, 8), ">i4"), np.zeros((8, 8), "<i4", order="F")])
+@trio_test
+async def test_an_array_of_zeros_that_are_all_written_is_stored(elements: Elements) -> None:
+    async with tree_over(MemoryStore()) as tree:
+        await write(tree, "npy/a.npy", npy(elements))
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
 
 
 @trio_test

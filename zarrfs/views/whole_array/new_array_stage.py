@@ -76,6 +76,10 @@ class NewArrayStage(Stage):
         self._size = 0
         self._end = 0
         """The end of the written bytes; those beyond it, up to the size, come from `truncate`."""
+        self._nbytes_written = 0
+        """Bytes of all writes: fewer than the file has if a part of it was never written."""
+        self._is_zero = True
+        """True if no element was written, or zeros alone."""
         self._early: set[int] = set()
         """Pieces of the file that were written before the header was complete, and are not with the writer yet, by number."""
         self._head: Head | None = None
@@ -118,6 +122,7 @@ class NewArrayStage(Stage):
 
     async def write(self, offset: int, data: Buffer) -> None:
         end = offset + len(data)
+        self._nbytes_written += len(data)
         if self._head is None or self._writer is None:
             await self._bytes.put(offset, data)
             self._size, self._end = max(self._size, end), max(self._end, end)
@@ -133,7 +138,7 @@ class NewArrayStage(Stage):
             raise NotPermitted(f"{self._ident}: the header is in use and cannot be changed", key=self._ident)
         if head < len(view):
             await self._check_settled()
-            await self._writer.write(offset + head - self._head.nbytes, view[head:])
+            await self._write_elements(offset + head - self._head.nbytes, view[head:])
         self._size, self._end = max(self._size, end), max(self._end, end)
 
     async def _check_settled(self) -> None:
@@ -176,9 +181,10 @@ class NewArrayStage(Stage):
                 f"{self._ident} has {self._size} bytes, but its header requires {self._whole_size}: nothing was stored",
                 key=self._ident,
             )
-        # The header alone is an array without written elements. Programs close the file at that point, some after ftruncate(2),
+        # The header alone is an array without written elements. Programs close the file at that point, some after they have extended it,
         # and open it again to map the elements where this header puts them (`numpy.lib.format.open_memmap`).
-        if self._end <= self._head.nbytes < self._whole_size and not self._elements_stay(self._head, self._node):
+        is_blank = self._end <= self._head.nbytes or (self._is_zero and self._nbytes_written < self._whole_size)
+        if is_blank and self._head.nbytes < self._whole_size and not self._elements_stay(self._head, self._node):
             raise ContentInvalid(
                 f"{self._ident} is a header without elements, which in Fortran order, big-endian or after a header of "
                 "another length would be misread when they are written later: nothing was stored",
@@ -286,10 +292,15 @@ class NewArrayStage(Stage):
         for number in sorted(self._early):
             start, stop = max(head, number * _PIECE_NBYTES), min(self._end, (number + 1) * _PIECE_NBYTES)
             if start < stop:
-                await self._writer.write(start - head, self._bytes.read(start, stop - start))
+                await self._write_elements(start - head, self._bytes.read(start, stop - start))
             self._early.discard(number)
         if len(self._bytes) > head:
             self._bytes.truncate(head)
+
+    async def _write_elements(self, offset: int, data: Buffer) -> None:
+        assert self._writer is not None
+        self._is_zero = self._is_zero and not np.frombuffer(data, np.uint8).any()
+        await self._writer.write(offset, data)
 
     async def _new_node(self, head: Head) -> ArrayNode:
         try:
