@@ -518,6 +518,23 @@ async def test_a_later_write_in_the_written_layout_is_stale(elements: Elements, 
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
 
 
+@pytest.mark.parametrize("elements", [np.arange(64, dtype=">i4").reshape(8, 8), np.asfortranarray(np.arange(64).reshape(8, 8))])
+@trio_test
+async def test_handles_of_a_temporary_file_are_stale_once_it_is_stored_in_another_layout(elements: Elements) -> None:
+    """A program that maps a file under a temporary name may write to the mapping after the rename."""
+    data = npy(elements)
+    async with tree_over(MemoryStore()) as tree:
+        folder = await walk(tree, "npy")
+        assert isinstance(folder, Directory)
+        async with created(tree, ".a.npy.tmp") as handle:
+            await handle.write(0, data)
+            await folder.rename(".a.npy.tmp", folder, "a.npy")
+            await _stale(handle)
+            with pytest.raises(StaleEntry):
+                await handle.read(128, 8)
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
+
+
 async def _stale(handle: Handle) -> None:
     with pytest.raises(StaleEntry):
         await handle.write(128, bytes(8))

@@ -193,6 +193,12 @@ class Staged:
                 await stage.truncate(size)
                 self._touch(State.DIRTY)
 
+    def laid_out_anew(self) -> None:
+        """Record that the value has another layout than the one in which all handles so far count its bytes: they are stale."""
+        self.area.supersede(self)
+        self.emptied += 1
+        self.replaced_at = self.emptied
+
     def moved_on(self) -> None:
         """Record another value that is no other program's (`own_epoch`)."""
         self.epoch += 1
@@ -292,14 +298,12 @@ class Staged:
                 self.replaced_at = self.emptied
             if self.emptied:
                 self.area.written_anew(self.content.ident)
-            if moved or (replaces and self.handles > 1):
+            if moved:
+                self.laid_out_anew()
+            elif replaces and self.handles > 1:
                 # Pages of this file are those of older handles, too.
                 self.area.supersede(self)
-                self.superseded = moved
-            if moved:
-                # Every handle counts its bytes in the written layout.
-                self.emptied += 1
-                self.replaced_at = self.emptied
+                self.superseded = False
             if mtime_ns is not None:
                 await self.content.set_mtime(mtime_ns)
 

@@ -112,6 +112,7 @@ class Temporaries:
         staged = self._staging.get(file.ident)
         if staged is not None:
             await staged.publish_now()
+        moved = False
         async with self._staging.renaming(file.ident, content), self._staging.unnaming(content.ident):
             if not isinstance(file.content, TemporaryContent):
                 await self._take(file.content, content.ident)
@@ -121,10 +122,12 @@ class Temporaries:
                 self._files[content.ident] = found
                 del self._files[file.ident]
             else:
-                await self._publish(file.ident, content, content.publish if isinstance(content, WholeContent) else None)
+                moved = await self._publish(file.ident, content, content.publish if isinstance(content, WholeContent) else None)
                 self.remove(file.ident)
-        # Its handles continue with the value at the new name.
+        # Its handles continue with the value at the new name, if that has the same layout.
         self._staging.changed(content.ident)
+        if moved and staged is not None:
+            staged.laid_out_anew()
 
     async def link(self, file: TemporaryFile, content: Content, create: Callable[[Buffer], Awaitable[None]]) -> None:
         """Run link(2) of a temporary file; the two names do not share later writes.
@@ -181,15 +184,16 @@ class Temporaries:
             raise NoSuchEntry(f"{ident!r} is gone", key=ident)
         return found
 
-    async def _publish(self, ident: str, content: Content, whole: Callable[[Buffer], Awaitable[None]] | None) -> None:
+    async def _publish(self, ident: str, content: Content, whole: Callable[[Buffer], Awaitable[None]] | None) -> bool:
+        """Publish the file as the value of ``content``; return True if that has another layout (`Stage.moved`)."""
         found = self._require_held(ident)
-        value = found.value.held()
+        value, moved = found.value.held(), False
         try:
             with durability.demanded(found.synced):
                 if whole is not None:
                     await whole(value.data.whole())
                 else:
-                    await _publish_in_pieces(value.data, content, self._staging.room)
+                    moved = await _publish_in_pieces(value.data, content, self._staging.room)
         finally:
             value.release()
         if found.mtime_was_set or found.synced:
@@ -198,6 +202,7 @@ class Temporaries:
         if found.synced:
             with durability.demanded():
                 await content.sync()
+        return moved
 
     async def _take(self, content: Content, ident: str) -> None:
         """Turn the value of ``content`` into the temporary file ``ident``."""
@@ -347,7 +352,7 @@ class _TemporaryStage(Stage):
         return self._value.data
 
 
-async def _publish_in_pieces(data: SpillBuffer, content: Content, room: StagingRoom) -> None:
+async def _publish_in_pieces(data: SpillBuffer, content: Content, room: StagingRoom) -> bool:
     content.check_write(0, len(data))
     stage = await content.stage(room, empty=True)
     try:
@@ -355,5 +360,6 @@ async def _publish_in_pieces(data: SpillBuffer, content: Content, room: StagingR
             await stage.write(offset, data.read(offset, _PIECE_NBYTES))
             await trio.lowlevel.checkpoint()
         await stage.publish()
+        return stage.moved
     finally:
         await stage.aclose()
