@@ -56,6 +56,20 @@ def test_above_the_limit_no_memory_is_held() -> None:
     staged.close()
 
 
+def test_until_all_bytes_are_in_the_file_those_in_memory_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others read the buffer, and its allocated size, while a thread moves its bytes."""
+    staged, write, seen = SpillBuffer(bytes(range(100)), limit=100), os.pwrite, []
+
+    def pwrite(fd: int, data: memoryview, offset: int) -> int:
+        seen.append((staged.allocated, staged.read(7, 3)))
+        return write(fd, data[:50], offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    staged.write(100, b"x")
+    assert seen[:2] == [(100, b"\7\10\11")] * 2
+    staged.close()
+
+
 def test_a_size_that_no_file_has_is_too_large() -> None:
     staged = SpillBuffer(b"x", limit=10)
     with pytest.raises(FileTooLarge):

@@ -63,8 +63,9 @@ class SpillBuffer:
 
     def read(self, offset: int, size: int) -> Buffer:
         """Return a copy of at most ``size`` bytes from ``offset``."""
-        if self._memory is not None:
-            return bytes(memoryview(self._memory)[offset : offset + size])
+        # A thread may be moving the bytes to the file.
+        if (memory := self._memory) is not None:
+            return bytes(memoryview(memory)[offset : offset + size])
         return os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
 
     async def put(self, offset: int, data: Buffer) -> None:
@@ -113,7 +114,7 @@ class SpillBuffer:
             self._memory[offset:end] = data
         else:
             try:
-                self._pwrite(offset, data)
+                _pwrite(self._fd, offset, data)
             except ZarrfsError:
                 # What it has stored beyond the end is no part of a later gap.
                 with suppress(OSError):
@@ -163,16 +164,16 @@ class SpillBuffer:
         assert self._memory is not None
         try:
             with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
-                self._fd = os.dup(file.fileno())
+                fd = os.dup(file.fileno())
         except OSError as error:
             raise _full(error)(f"no room to stage more than {self._limit} bytes: {error}") from error
         try:
-            self._pwrite(0, self._memory)
+            _pwrite(fd, 0, self._memory)
         except ZarrfsError:
-            disposal.close(self._fd)
-            self._fd = -1
+            disposal.close(fd)
             raise
         # Not earlier: readers may run concurrently. The caller returns the budget: this may be a thread.
+        self._fd = fd
         self._memory = None
 
     def _returns_to_memory(self, size: int) -> bool:
@@ -218,7 +219,7 @@ class SpillBuffer:
         self._truncate_file(len(content))
         for start, stop in data_extents(content) or ((0, len(content)),):
             for offset in range(start, stop, _PIECE_NBYTES):
-                self._pwrite(offset, content[offset : min(stop, offset + _PIECE_NBYTES)])
+                _pwrite(self._fd, offset, content[offset : min(stop, offset + _PIECE_NBYTES)])
 
     def _fits(self, size: int) -> bool:
         """Return True if ``size`` bytes may be in memory; those beyond the present ones are then taken from the budget."""
@@ -236,16 +237,17 @@ class SpillBuffer:
             self._budget.give(nbytes)
             self._taken -= nbytes
 
-    def _pwrite(self, offset: int, data: Buffer) -> None:
-        done = 0
-        # Released here: the traceback of a failure would hold them, and a bytearray with views cannot be resized.
-        with memoryview(data) as view:
-            try:
-                while done < len(view):
-                    with view[done:] as rest:
-                        done += os.pwrite(self._fd, rest, offset + done)
-            except OSError as error:
-                raise _refused(error) from error
+
+def _pwrite(fd: int, offset: int, data: Buffer) -> None:
+    done = 0
+    # Released here: the traceback of a failure would hold them, and a bytearray with views cannot be resized.
+    with memoryview(data) as view:
+        try:
+            while done < len(view):
+                with view[done:] as rest:
+                    done += os.pwrite(fd, rest, offset + done)
+        except OSError as error:
+            raise _refused(error) from error
 
 
 def _refused(error: OSError) -> ZarrfsError:
