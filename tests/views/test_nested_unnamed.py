@@ -12,7 +12,7 @@ from tests.support.stores import fill
 from tests.support.trees import load, tree_over, walk
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import OpenFlags
+from zarrfs.vfs.node import Directory, OpenFlags
 
 CASE = Case(CASES / "other_forms" / "nested_unnamed")
 ELEMENTS = np.arange(35, dtype="<i4").reshape(7, 5)
@@ -79,6 +79,24 @@ async def test_an_array_that_loses_its_last_chunk_keeps_its_keys_and_its_open_fi
             await walk(tree, "npy/a.npy")
         await handle.release()
         assert {key async for key in store.list()} == before
+
+
+@trio_test
+async def test_an_array_without_chunks_keeps_its_keys_and_its_open_files_when_it_is_renamed() -> None:
+    async with tree_over(store := await stored()) as tree:
+        before = {key async for key in store.list() if key.startswith("a/")}
+        file, folder = await walk(tree, "npy/a.npy"), await walk(tree, "npy")
+        assert isinstance(file, StagedFile)
+        assert isinstance(folder, Directory)
+        handle = await file.open(OpenFlags(read=True, write=True))
+        for value in (-1, 5):
+            await handle.write(HEADER_NBYTES, np.full((7, 5), value, "<i4").tobytes())
+            await handle.flush()
+            if value == -1:
+                await folder.rename("a.npy", folder, "b.npy")
+                await walk(tree, "npy/b.npy")
+        await handle.release()
+        assert {key.replace("b/", "a/", 1) async for key in store.list() if key.startswith("b/")} == before
 
 
 @trio_test

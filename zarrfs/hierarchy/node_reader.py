@@ -13,13 +13,14 @@ from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.hierarchy.known_nodes import KnownNode, Source
 from zarrfs.hierarchy.live_array import DocumentVersion
+from zarrfs.hierarchy.live_nodes import LiveNodes
 from zarrfs.hierarchy.parsed_documents import ParsedDocuments
 from zarrfs.hierarchy.probe import Document, Probe
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight, with_stored_keys
 from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import Key, NodePath
-from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 
 Found = tuple[Node, bytes, int | None, DocumentVersion, Source]
@@ -39,12 +40,14 @@ class NodeReader:
         store: Store,
         stored: StoredDocuments,
         roots: Roots,
+        live: LiveNodes,
         counters: WorkCounters,
         weigh: Callable[[NodePath, Mapping[Key, bytes]], None],
     ) -> None:
         self._store = store
         self._stored = stored
         self._roots = roots
+        self._live = live
         self._counters = counters
         self._weigh = weigh
         self._parsed = ParsedDocuments()
@@ -126,8 +129,7 @@ class NodeReader:
                 self._weigh(path, documents)
                 self._counters.nodes_parsed += 1
                 if isinstance(node, ArrayNode) and len(encodings := layout.chunk_key_encodings(node, documents)) > 1:
-                    known = before.node if before is not None else None
-                    node = await with_stored_keys(self._store, node, encodings, known)
+                    node = await with_stored_keys(self._store, node, encodings, self._known_at(path, before))
                     digest.update(repr(node.metadata.chunk_key_encoding).encode())
                 if not documents:
                     # Read from a consolidated copy, which is not among its documents.
@@ -136,6 +138,13 @@ class NodeReader:
                         node = replace(node, quirks=(*node.quirks, _COPIED))
                 return node, digest.digest(), newest, document, source
         return None
+
+    def _known_at(self, path: NodePath, before: KnownNode | None) -> ArrayMetadata | None:
+        """Return the metadata of the array as it is in use at ``path``, also if it was renamed to it, else as it was read before."""
+        live = self._live.at(path)
+        if live is not None and live.metadata is not None:
+            return live.metadata
+        return before.node.metadata if before is not None and isinstance(before.node, ArrayNode) else None
 
     def _shared(self, source: Source) -> Source:
         """Return the last source if it is equal: nearly all nodes of a store have the same one."""

@@ -79,10 +79,10 @@ class Hierarchy:
         self._flights: Flights[NodePath] = Flights()
         self.stored = StoredDocuments(store)
         self.roots = Roots(dialects or all_dialects(), self.stored, ttl=ttl, on_others=self._others_below)
-        self._reading = NodeReader(store, self.stored, self.roots, counters, self._known.weigh)
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
         self.live = LiveNodes(store, self.reread, self.roots.paths_of)
+        self._reading = NodeReader(store, self.stored, self.roots, self.live, counters, self._known.weigh)
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:

@@ -17,7 +17,7 @@ from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.probe import Document, GetDocuments, Probe
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.chunk_key import ChunkKeyEncoding
-from zarrfs.model.metadata import ArrayNode, Node
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Denied, DirEntry, Got
@@ -158,10 +158,12 @@ def weight(documents: Mapping[Key, bytes | None]) -> int:
     return sum(len(value) for value in documents.values() if value is not None)
 
 
-async def with_stored_keys(store: Store, node: ArrayNode, encodings: Sequence[ChunkKeyEncoding], before: Node | None) -> ArrayNode:
+async def with_stored_keys(
+    store: Store, node: ArrayNode, encodings: Sequence[ChunkKeyEncoding], before: ArrayMetadata | None
+) -> ArrayNode:
     """Return ``node`` with the first of ``encodings`` by which a chunk is stored (`Layout.chunk_key_encodings`), else with the first.
 
-    ``before``: the node as it was known there: its encoding stays, unless only chunks by another one are stored."""
+    ``before``: the array as it was known there: its encoding stays, unless only chunks by another one are stored."""
     ndim = node.metadata.ndim
     if ndim == 0:
         used = [each for each in encodings if await store.stat(each.key(node.chunk_prefix, ())) is not None]
@@ -173,7 +175,7 @@ async def with_stored_keys(store: Store, node: ArrayNode, encodings: Sequence[Ch
         used = [each for each in encodings if any(_may_be_of(each, ndim, name, is_prefix) for name, is_prefix, *_ in entries)]
     possible = used or encodings
     # An array that has lost its last chunk is still the same one.
-    known = before.metadata.chunk_key_encoding if isinstance(before, ArrayNode) else None
+    known = before.chunk_key_encoding if before is not None else None
     chosen = known if known is not None and known in possible else possible[0]
     if chosen == encodings[0]:
         return node
