@@ -126,8 +126,8 @@ class Temporaries:
                 self.remove(file.ident)
         # Its handles continue with the value at the new name, if that has the same layout.
         self._staging.changed(content.ident)
-        if moved and staged is not None:
-            staged.laid_out_anew()
+        if moved and (opened := self._staging.get(content.ident)) is not None:
+            opened.laid_out_anew()
 
     async def link(self, file: TemporaryFile, content: Content, create: Callable[[Buffer], Awaitable[None]]) -> None:
         """Run link(2) of a temporary file; the two names do not share later writes.
