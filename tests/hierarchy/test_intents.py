@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -498,3 +499,29 @@ def test_a_full_disk_gets_no_folder_of_an_operation(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "1m,nr_inodes=2") as disk:
         trio.run(run, disk)
         assert os.listdir(disk) == []
+
+
+class Unlocking(ForwardingStore):
+    """Creates the folder of a lock, as a folder store does, and is interrupted before it has locked it."""
+
+    def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
+        return self._interrupted(key)
+
+    @asynccontextmanager
+    async def _interrupted(self, key: Key) -> AsyncIterator[None]:
+        await self.inner.make_prefix(key.parent)
+        await trio.sleep_forever()
+        yield
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "found, perhaps in use"])
+@trio_test
+async def test_an_interrupted_request_leaves_no_folder_of_a_new_operation(is_new: bool, tmp_path: Path) -> None:
+    inner = FolderStore(str(tmp_path))
+    store = Unlocking(inner)
+    intent = Intents(store).new() if is_new else Intent(store, NAME)
+    with trio.move_on_after(0.1):
+        await intent.hold()
+    assert not intent.is_held
+    assert os.listdir(tmp_path) == ([] if is_new else [".zarrfs"])
+    await inner.aclose()

@@ -55,6 +55,8 @@ class Intent(Apart):
     def __init__(self, store: Store, name: str | None = None, of: Intents | None = None) -> None:
         super().__init__(APART.child(name if name is not None else uuid.uuid4().hex))
         self.store = store
+        # The folder of another one may be in use, empty as yet.
+        self._is_new = name is None
         self._on_unfinished = of.on_unfinished if of is not None else None
         self._on_resolved = of.on_resolved if of is not None else _follow_nothing
         self._lock: AbstractAsyncContextManager[None] | None = None
@@ -122,11 +124,12 @@ class Intent(Apart):
             lock = self.store.exclusive(self.prefix.key(RECORD))
             try:
                 await lock.__aenter__()
-            except ZarrfsError:
-                # A full store may have had room for one folder of two.
-                for prefix in (self.prefix, APART):
-                    with suppress(ZarrfsError):
-                        await self.store.remove_prefix(prefix)
+            except (ZarrfsError, trio.Cancelled):
+                # A full store may have had room for one folder of two, and an interrupted request may have created both.
+                with trio.CancelScope(shield=True):
+                    for prefix in (self.prefix, APART) if self._is_new else ():
+                        with suppress(ZarrfsError):
+                            await self.store.remove_prefix(prefix)
                 raise
             self._lock = lock
 
