@@ -90,6 +90,22 @@ def test_open_memmap_makes_an_array(mount: Mounted) -> None:
     assert stored(mount, "a").sum() == np.arange(90 * 70).sum()
 
 
+def test_a_child_that_ends_while_an_extended_file_is_written(mount: Mounted) -> None:
+    """It closes the file that it has inherited, which stores it: in Fortran order, the next bytes of its parent belong elsewhere."""
+    elements = np.arange(1, 6301, dtype="<i4").reshape(90, 70)
+    path, text = mount.path / "npy" / "a.npy", io.BytesIO()
+    np.save(text, np.asfortranarray(elements))
+    data = text.getvalue()
+    with path.open("wb", buffering=0) as file:
+        file.truncate(len(data))
+        file.write(data[:-8])
+        subprocess.run(["true"], check=True, pass_fds=[file.fileno()])
+        with pytest.raises(OSError, match="Stale file handle"):
+            file.write(data[-8:])
+    elements[-2:, -1] = 0
+    np.testing.assert_array_equal(np.load(path), elements)
+
+
 @pytest.mark.parametrize(("dtype", "fortran_order"), [(">i4", False), ("<i4", True)])
 def test_open_memmap_of_elements_that_are_elsewhere_is_refused(mount: Mounted, dtype: str, fortran_order: bool) -> None:
     path = mount.path / "npy" / "a.npy"
