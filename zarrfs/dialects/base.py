@@ -12,11 +12,12 @@ Documents are untrusted: they are read through `zarrfs.dialects.documents`, whic
 from __future__ import annotations
 
 import abc
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from zarrfs.errors import NameInvalid, StoreReadOnly
+from zarrfs.errors import MetadataError, NameInvalid, StoreReadOnly
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import ChunkGrid, RegularGrid, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -36,7 +37,7 @@ class Edit:
     dimension_names: tuple[str | None, ...] | None = None
     """Only for arrays of a dialect with `Dialect.has_dimension_names`."""
     fill_value: bytes | None = None
-    """New element of missing chunks. Only for arrays of a dialect with `Dialect.has_undefined_fill`."""
+    """New element of missing chunks."""
 
 
 class Dialect(abc.ABC):
@@ -59,7 +60,7 @@ class Dialect(abc.ABC):
     Otherwise (final v3) the fill value is only the value of missing chunks.
     """
     has_undefined_fill: ClassVar[bool] = False
-    """True if every array document can leave the fill value undefined (null), and `Edit.fill_value` can define it."""
+    """True if every array document can leave the fill value undefined (null)."""
     has_dimension_names: ClassVar[bool] = False
     """True if documents of arrays have names of dimensions (`Edit.dimension_names`)."""
     lock_suffix: ClassVar[str] = ""
@@ -317,6 +318,14 @@ class Layout(abc.ABC):
         Raises `NotRepresentable` if there is no such document: it has other chunks or codecs than ``stored``.
         """
         return document
+
+    def _fill_member(self, node: Node | None, fill_value: bytes) -> dict[str, Any]:
+        """Return the member ``fill_value`` that `format` writes for ``node`` with this fill value. Raises `MetadataError`."""
+        if not isinstance(node, ArrayNode):
+            raise MetadataError("only an array has a fill value", key=self.prefix)
+        changed = replace(node, metadata=replace(node.metadata, fill_value=fill_value), attributes={})
+        (document,) = (json.loads(text) for text in self.format(changed).values())
+        return {"fill_value": document["fill_value"]}
 
     @abc.abstractmethod
     def check_name(self, name: str) -> None:

@@ -37,6 +37,7 @@ from zarrfs.hierarchy.queued import QueuedShards
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
 from zarrfs.hierarchy.stored_documents import StoredDocuments, contents
+from zarrfs.hierarchy.undefined_fills import UndefinedFills
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
@@ -83,6 +84,7 @@ class Hierarchy:
         self.empty_groups = EmptyGroups(self._expire)
         self.live = LiveNodes(store, self.reread, self.roots.paths_of)
         self._reading = NodeReader(store, self.stored, self.roots, self.live, counters, self._known.weigh)
+        self.undefined_fills = UndefinedFills(self.live.bound_paths)
         self._epoch = 0
 
     async def node(self, path: NodePath) -> Node | None:

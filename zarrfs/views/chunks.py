@@ -51,6 +51,7 @@ from zarrfs.views.nodes.view_format import ViewFormat
 from zarrfs.views.shown_dimensions import DIMENSIONS, names_from
 from zarrfs.views.shown_fill import (
     attributes_with_fill,
+    is_undefined,
     new_attributes,
     removed_reads_as,
     says_what_is_missing,
@@ -198,7 +199,7 @@ class ChunksDocument(NodeDocument):
         if isinstance(node, ArrayNode):
             before = array_written(self.path, self.ident, documents_of(node)[ZARRAY])
             check_only_shape_differs(self.ident, before, written, _FIXED)
-            changed = attributes_with_fill(node, written.fill_value, self.ident)
+            changed = self._edit_of_fill(node, written.fill_value)
             if before.shape != written.shape or (
                 changed is None and (self.live, written.shape) in self._context.hierarchy.live.half_erased
             ):
@@ -208,7 +209,9 @@ class ChunksDocument(NodeDocument):
                 # Where the array grows again, chunks are missing.
                 self._state.forget_removed(self.path)
             if changed is not None:
-                await editor.amend(self.path, Edit(attributes=changed), of=self.live)
+                await editor.amend(self.path, changed, of=self.live)
+            if written.fill_value is not None:
+                self._context.hierarchy.undefined_fills.discard(self.path)
             return
         layout = await editor.layout_for(self.path)
         attributes = new_attributes(layout.dialect.name, written.data_type, written.fill_value, node.attributes, self.ident)
@@ -232,9 +235,19 @@ class ChunksDocument(NodeDocument):
         document, shown = self._view_format.ident(self.path, ZATTRS), documents_of(new_array).get(ZATTRS)
         with self._state.creating_array(self.path, document, None if node.attributes else shown):
             await editor.turn_into_array(new_array)
+        if written.fill_value is None and not layout.dialect.has_undefined_fill:
+            self._context.hierarchy.undefined_fills.add(self.path)
         text = self._state.text(document, documents_of(node).get(ZATTRS))
         if text is not None and shown is not None and is_without_additions(shown, text):
             self._state.wrote(document, shown, text)
+
+    def _edit_of_fill(self, node: ArrayNode, fill: bytes | None) -> Edit | None:
+        """Return the edit of ``node`` for a write of this fill value to its ``.zarray``; None for no change. Raises `ContentInvalid`."""
+        if fill is not None and is_undefined(node, is_new=self.path in self._context.hierarchy.undefined_fills):
+            defined = new_attributes(node.dialect, node.metadata.data_type, fill, node.attributes, self.ident)
+            return Edit(attributes=defined, fill_value=fill)
+        attributes = attributes_with_fill(node, fill, self.ident)
+        return None if attributes is None else Edit(attributes=attributes)
 
     async def _change_group(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         await threads.cpu(len(data), check_group, self.ident, data)

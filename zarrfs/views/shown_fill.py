@@ -124,6 +124,14 @@ def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dic
     return attributes
 
 
+def is_undefined(node: ArrayNode, *, is_new: bool) -> bool:
+    """Return True if a fill value written to ``.zarray`` becomes the array's own one.
+
+    ``is_new``: no program has stated the fill value of the document yet (`zarrfs.hierarchy.undefined_fills`).
+    """
+    return node.metadata.fill_value is None or (is_new and cf.NAME not in node.attributes)
+
+
 def is_same_array(shown: ArrayMetadata, written: ArrayMetadata) -> bool:
     """Return True if an accepted ``.zarray`` describes the array that is shown.
 

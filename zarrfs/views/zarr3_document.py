@@ -31,7 +31,16 @@ from zarrfs.views.nodes.shown_copies import named_nodes
 from zarrfs.views.nodes.undecided import groups_from_undecided
 from zarrfs.views.shown_dimensions import DIMENSIONS
 from zarrfs.views.zarr3_array import Zarr3Array, dimension_names, formatted, is_named, zarr3_array
-from zarrfs.views.zarr3_fill import are_alike, changed_fill, in_order, new_fill, with_shown_fill, with_stored_nan
+from zarrfs.views.zarr3_fill import (
+    are_alike,
+    changed_fill,
+    has_nan,
+    in_order,
+    new_fill,
+    with_defined_fill,
+    with_shown_fill,
+    with_stored_nan,
+)
 
 Show = Callable[[ArrayNode], Zarr3Array]
 """Returns an array as a view shows it."""
@@ -54,19 +63,31 @@ class Zarr3Document(NodeDocument):
             await self._change_group(node, written)
             if (arrays := await threads.cpu(len(data), arrays_in_copy, self.path, self.ident, data)) is not None:
                 await self._view_format.copies.written(self.path, arrays)
-        elif isinstance(node, ArrayNode):
-            await self._change_array(node, written)
         else:
-            await self._make_array(written)
+            # GDAL writes NaN for null where the type has it.
+            is_undefined = parsed(self.ident, data, LOOSE).get("fill_value") is None or has_nan(written)
+            undefined = self._context.hierarchy.undefined_fills
+            if isinstance(node, GroupNode):
+                await self._make_array(written)
+                if is_undefined:
+                    undefined.add(self.path)
+            else:
+                await self._change_array(node, written)
+                if not is_undefined:
+                    undefined.discard(self.path)
 
     def is_equivalent(self, rendered: bytes | None, written: bytes) -> bool:
         return is_equivalent(self.path, rendered, written)
 
     async def _change_array(self, node: ArrayNode, written: ArrayNode) -> None:
         written = with_stored_nan(node, with_shown_fill(node, written))
-        check_array(self.ident, self.show(node), node, written)
+        is_new = self.path in self._context.hierarchy.undefined_fills
+        defined = with_defined_fill(node, written, is_new=is_new)
+        check_array(self.ident, self.show(defined), defined, written)
         editor, named = self._context.editor, is_named(self.show(node).metadata)
-        fill_value, attributes = changed_fill(self.ident, node, stored_attributes(node.dialect, written, node), named=named)
+        fill_value, attributes = changed_fill(self.ident, defined, stored_attributes(node.dialect, written, node), named=named)
+        if fill_value is None and defined is not node:
+            fill_value = defined.metadata.fill_value
         if node.dialect != V3.name:
             attributes = in_order(node.attributes, attributes, (DIMENSIONS, FILL_VALUE))
         shape = written.metadata.shape
@@ -75,6 +96,8 @@ class Zarr3Document(NodeDocument):
             # The same document again erases what a failed attempt has left outside of the shape.
             await editor.resize(self.path, shape, erase_outside=self._context.resize_erases, of=self.live)
         await self._set_attributes(node, attributes, fill_value)
+        if fill_value is not None:
+            self._context.hierarchy.undefined_fills.discard(self.path)
 
     async def _make_array(self, written: ArrayNode) -> None:
         if await has_any(self._context.hierarchy.children(self.path)):

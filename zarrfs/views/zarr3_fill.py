@@ -101,6 +101,22 @@ def with_shown_fill(node: ArrayNode, written: ArrayNode) -> ArrayNode:
     return written
 
 
+def has_nan(node: ArrayNode) -> bool:
+    """Return True if the fill value is NaN."""
+    return cf.is_nan(node.metadata.data_type, node.metadata.fill_bytes)
+
+
+def with_defined_fill(node: ArrayNode, written: ArrayNode, *, is_new: bool) -> ArrayNode:
+    """Return ``node`` with the fill value of ``written``, if it defines the one of ``node``, else ``node`` itself.
+
+    ``is_new``: no program has stated the fill value of ``node`` yet (`zarrfs.hierarchy.undefined_fills`).
+    """
+    fill_value = written.metadata.fill_bytes
+    if not (is_new or node.metadata.fill_value is None) or fill_value == node.metadata.fill_bytes:
+        return node
+    return replace(node, metadata=replace(node.metadata, fill_value=fill_value))
+
+
 def with_stored_nan(node: ArrayNode, written: ArrayNode) -> ArrayNode:
     """Return ``written`` with the fill value of ``node``, if it differs from that only by "NaN" for another NaN.
 

@@ -180,13 +180,15 @@ class V3Layout(Layout):
 
     def amend(self, path: NodePath, documents: Documents, edit: Edit) -> dict[Key, bytes]:
         key, members = self._key(path), _members(edit)
-        if not members:
+        if not members and edit.fill_value is None:
             return {}
         if key not in documents:
             raise MetadataError(f"{key}: no document to change", key=key)
         data = documents[key]
         if edit.shape is not None:
             members |= self._grid_for(path, data, edit.shape)
+        if edit.fill_value is not None:
+            members |= self._fill_member(self.parse(path, {key: data}), edit.fill_value)
         for name, value in members.items():
             data = patched(key, data, [name], value)
         if self.parse(path, {key: data}) is None:

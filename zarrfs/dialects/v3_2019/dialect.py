@@ -217,6 +217,9 @@ class V32019Layout(Layout):
             data = patched(key, data, ["attributes"], dict(edit.attributes))
         if edit.shape is not None:
             data = patched(key, data, ["shape"], list(edit.shape))
+        if edit.fill_value is not None:
+            for name, value in self._fill_member(node, edit.fill_value).items():
+                data = patched(key, data, [name], value)
         if data == documents[key]:
             return {}
         self.parse(path, {key: data})

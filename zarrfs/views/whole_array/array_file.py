@@ -97,6 +97,8 @@ class WholeArrayContent(Content):
         return _ArraySnapshot(OpenElements(self._context.hierarchy, open_array), layout, attributes)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        # From now on, chunks that equal the fill value are left out.
+        self._context.hierarchy.undefined_fills.discard(self.path)
         if empty:
             # An emptied file becomes a new array: the old one is no longer its content. An earlier save may have moved it apart.
             await self._context.editor.settle_at(self.path)
