@@ -34,8 +34,10 @@ class StructureLock:
         self._fences: list[tuple[Targets, list[trio.Event]]] = []
 
     def is_underway(self, path: NodePath) -> bool:
-        """Return True while the node is moved, erased or replaced: the store may show the state before or after."""
-        return _is_in(path, self._underway)
+        """Return True while the node is moved, erased or replaced: the store may show the state before or after, or one in between."""
+        return _is_in(path, self._underway) or any(
+            _is_in(path, targets) and not all(each.is_set() for each in pending) for targets, pending in self._fences
+        )
 
     def is_changing(self, path: NodePath) -> bool:
         """Return True if an operation moves, erases or replaces the node, or is about to."""

@@ -1,0 +1,71 @@
+"""Renames and removals of groups, and edits of documents, that fail or take effect late: open files follow, and nothing is left over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import trio
+from trio.testing import MockClock, trio_test
+
+from tests.hierarchy.test_several_steps import npy
+from tests.support.stores import HangingStore
+from tests.support.trees import load, names, opened, read, tree_over, walk, write
+from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.errors import NoSuchEntry, StoreTimeout
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.node import Directory, OpenFlags
+
+OLD, CHANGED = np.full(16, 7, "<i4"), np.r_[np.full(8, 7, "<i4"), np.full(8, 99, "<i4")]
+OPTIONS = {"new_chunks": "8", "timeout": "10"}
+
+
+async def folder(tree: MountTree, path: str) -> Directory:
+    found = await walk(tree, path)
+    assert isinstance(found, Directory)
+    return found
+
+
+async def make_group(tree: MountTree) -> None:
+    """Create the array ``g/a``."""
+    await (await folder(tree, "npy")).mkdir("g")
+    await write(tree, "npy/g/a.npy", npy(OLD))
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("view", ["npy", "chunks", "zarr3"])
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
+@trio_test
+async def test_what_is_open_in_a_group_follows_a_rename_whose_outcome_is_not_known_yet(
+    autojump_clock: MockClock, dialect: str, view: str
+) -> None:
+    """A lookup between the steps took the group for removed: the files were ESTALE, and what waited there was saved in `rescued/`."""
+    inner = MemoryStore()
+    store = HangingStore(inner)
+    async with tree_over(store, new_dialect=dialect, **OPTIONS) as tree:
+        await make_group(tree)
+        chunk = await opened(tree, "chunks/g/a/1", OpenFlags(write=True))
+        await chunk.write(0, CHANGED[8:].tobytes())
+        whole = await opened(tree, "npy/g/a.npy", OpenFlags(write=True))
+        await whole.write(128, np.int32(5).tobytes())
+        _, temporary = await (await folder(tree, "chunks/g")).create(".notes", OpenFlags(write=True))
+        await temporary.write(0, b"notes")
+        root = await folder(tree, view)
+        store.hang(".zarrfs/*/old/*", "rename_prefix", "rename")
+        with pytest.raises(StoreTimeout):
+            await root.rename("g", root, "h")
+        assert store.hanging
+        for path in "npy", "chunks", "zarr3":
+            with pytest.raises(NoSuchEntry):
+                await walk(tree, f"{path}/g")
+        store.answer()
+        await trio.sleep(100)
+        assert await names(tree, "npy") == {"h"}
+        await chunk.flush()
+        await whole.flush()
+        for each in chunk, whole, temporary:
+            await each.release()
+        assert await read(tree, "chunks/h/.notes") == b"notes"
+        await (await folder(tree, "chunks/h")).unlink(".notes")
+        assert await tree.publish_all() == []
+    async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/h/a.npy"), np.r_[np.int32(5), CHANGED[1:]])
