@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 import trio
@@ -11,7 +13,8 @@ from tests.hierarchy.test_several_steps import npy
 from tests.support.stores import HangingStore
 from tests.support.trees import load, names, opened, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import NoSuchEntry, StoreTimeout
+from zarrfs.errors import NoSuchEntry, StoreError, StoreTimeout
+from zarrfs.keys import Key, Prefix
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, OpenFlags
 
@@ -68,4 +71,55 @@ async def test_what_is_open_in_a_group_follows_a_rename_whose_outcome_is_not_kno
         await (await folder(tree, "chunks/h")).unlink(".notes")
         assert await tree.publish_all() == []
     async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
+        np.testing.assert_array_equal(await load(tree, "npy/h/a.npy"), np.r_[np.int32(5), CHANGED[1:]])
+
+
+class FailingLate(HangingStore):
+    """Reports a failure of operations on targets that begin with ``failing``, which take effect."""
+
+    failing = "-"
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        is_renamed = await super().rename_prefix(old, new)
+        if old.startswith(self.failing):
+            raise StoreError("not answered")
+        return is_renamed
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        erased = list(keys)
+        await super().erase_values(erased)
+        if any(key.startswith(self.failing) for key in erased):
+            raise StoreError("not answered")
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("is_late", [True, False], ids=["after the deadline", "in time"])
+@pytest.mark.parametrize("view", ["npy", "chunks", "zarr3", "raw"])
+@trio_test
+async def test_what_is_open_in_a_group_follows_a_rename_that_fails_and_takes_effect(
+    autojump_clock: MockClock, view: str, is_late: bool
+) -> None:
+    """The files were ESTALE, as after a rename by another program, and the data was lost."""
+    inner = MemoryStore()
+    store = FailingLate(inner)
+    async with tree_over(store, new_dialect="v3", **OPTIONS) as tree:
+        await make_group(tree)
+        chunk = await opened(tree, "chunks/g/a/1", OpenFlags(write=True))
+        await chunk.write(0, CHANGED[8:].tobytes())
+        whole = await opened(tree, "npy/g/a.npy", OpenFlags(write=True))
+        await whole.write(128, np.int32(5).tobytes())
+        store.failing = "g/"
+        if is_late:
+            store.hang("g/", "rename_prefix")
+        root = await folder(tree, view)
+        with pytest.raises(StoreError):
+            await root.rename("g", root, "h")
+        store.answer()
+        await trio.sleep(100)
+        for each in chunk, whole:
+            await each.flush()
+            await each.release()
+        assert await names(tree, "npy") == {"h"}
+        assert await tree.publish_all() == []
+    async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
         np.testing.assert_array_equal(await load(tree, "npy/h/a.npy"), np.r_[np.int32(5), CHANGED[1:]])

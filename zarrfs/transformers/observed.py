@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Literal, TypeVar
 
 from zarrfs.buffers import Buffer
@@ -53,8 +53,8 @@ _COUNTED_AS = {
 class ObservedStore(InterceptingStore):
     """Counts operations in ``counters``; publishes every change to subscribers.
 
-    A change that fails may have taken effect, as when the answer of a server is lost: it is published too, as ``"unknown"`` unless a
-    value was to be set, so that nothing known before it counts as the present state.
+    A change that fails may have taken effect, as when the answer of a server is lost. It is published too, so that nothing known before
+    it counts as the present state: as ``"unknown"``, unless a value was to be set, or a renamed prefix is found at its new place.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -103,8 +103,11 @@ class ObservedStore(InterceptingStore):
             result = await begin()
         except BaseException as error:
             if operation.name in _IN_DOUBT and not isinstance(error, _REFUSABLE.get(operation.name, ())):
-                kind: Literal["set", "unknown"] = "set" if operation.name == "set" else "unknown"
-                self.announce(*(Change(target, kind) for target in operation.targets))
+                if isinstance(error, ZarrfsError) and await self._is_moved(operation):
+                    self.announce(*_moves(*operation.targets))
+                else:
+                    kind: Literal["set", "unknown"] = "set" if operation.name == "set" else "unknown"
+                    self.announce(*(Change(target, kind) for target in operation.targets))
             raise
         self.counters.bytes_written += operation.nbytes
         self._count_read(operation, result)
@@ -163,6 +166,15 @@ class ObservedStore(InterceptingStore):
         mtime_ns = self.inner.prefix_mtime_ns_now(prefix)
         self.counters.prefix_mtime_ns += 1
         return mtime_ns
+
+    async def _is_moved(self, operation: Operation) -> bool:
+        """Return True for a rename of a prefix that has failed and yet taken effect."""
+        if operation.name != "rename_prefix":
+            return False
+        old, new = map(Prefix, operation.targets)
+        with suppress(ZarrfsError):
+            return await self.inner.prefix_exists(new) and not await self.inner.prefix_exists(old)
+        return False
 
     def _changes(self, operation: Operation, result: Any) -> Iterator[Change]:
         """Return the changes of an operation that has succeeded."""
