@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,11 +11,11 @@ import trio
 from trio.testing import MockClock, trio_test
 
 from tests.hierarchy.test_several_steps import npy
-from tests.support.stores import HangingStore
+from tests.support.stores import HangingStore, contents
 from tests.support.trees import load, names, opened, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry, StoreError, StoreTimeout
-from zarrfs.keys import Key, Prefix
+from zarrfs.keys import APART, Key, Prefix
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, OpenFlags
 
@@ -123,3 +124,76 @@ async def test_what_is_open_in_a_group_follows_a_rename_that_fails_and_takes_eff
         assert await tree.publish_all() == []
     async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
         np.testing.assert_array_equal(await load(tree, "npy/h/a.npy"), np.r_[np.int32(5), CHANGED[1:]])
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("fails", [False, True], ids=["late", "failed"])
+@pytest.mark.parametrize(
+    ("dialect", "step"),
+    [
+        ("v3", ("g/a/", "rename_prefix")),
+        ("v3_2019", ("meta/root/g/a.array", "erase_values")),
+        ("v3_2022", ("meta/root/g/a.array.json", "erase_values")),
+        ("v3_2022", ("data/root/g/a/", "rename_prefix")),
+    ],
+)
+@trio_test
+async def test_nothing_is_left_of_an_array_that_is_removed_late(
+    autojump_clock: MockClock, dialect: str, step: tuple[str, ...], fails: bool
+) -> None:
+    """Its chunks stayed in the store for ever, and a reader of it got EIO."""
+    inner = MemoryStore()
+    store = FailingLate(inner)
+    async with tree_over(store, new_dialect=dialect, **OPTIONS) as tree:
+        await make_group(tree)
+        await (await folder(tree, "npy")).sync()
+        if fails:
+            store.failing = step[0]
+            await (await folder(tree, "npy/g")).unlink("a.npy")
+        else:
+            store.hang(*step)
+            with pytest.raises(StoreTimeout):
+                await (await folder(tree, "npy/g")).unlink("a.npy")
+            assert store.hanging
+            root = await folder(tree, "npy")
+            with pytest.raises(StoreTimeout):
+                await root.rename("g", root, "h")
+            store.answer()
+            await trio.sleep(100)
+        assert await names(tree, "npy/g") == set()
+        assert await tree.publish_all() == []
+        left = {key for key in await contents(inner) if "/a" in key or key.startswith(".zarrfs")}
+        assert left == set()
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("dialect", ["v2", "v3"])
+@trio_test
+async def test_the_copy_has_attributes_that_are_stored_late(autojump_clock: MockClock, dialect: str) -> None:
+    """It kept the old ones for good: the record of the change was erased before its first step had ended."""
+    inner = MemoryStore()
+    store = HangingStore(inner)
+    async with tree_over(store, new_dialect=dialect, **OPTIONS) as tree:
+        await make_group(tree)
+        await write(tree, "chunks/.zmetadata", b'{"zarr_consolidated_format": 1, "metadata": {}}')
+        await write(tree, "chunks/g/.zattrs", b'{"n": 1}')
+        key = "g/.zattrs" if dialect == "v2" else "g/zarr.json"
+        store.hang(key, "set")
+        with pytest.raises(StoreTimeout):
+            await write(tree, "chunks/g/.zattrs", b'{"n": 2}')
+        root = await folder(tree, "npy")
+        with pytest.raises(StoreTimeout):
+            await root.rename("g", root, "h")
+        await write(tree, "chunks/.zattrs", b'{"n": 4}')
+        store.answer()
+        await trio.sleep(100)
+        stored = await contents(inner)
+        attributes, copied = json.loads(stored[key]), json.loads(stored[".zmetadata" if dialect == "v2" else "zarr.json"])
+        if dialect == "v2":
+            assert copied["metadata"][key] == attributes
+        else:
+            assert copied["consolidated_metadata"]["metadata"]["g"]["attributes"] == attributes["attributes"]
+        assert not await inner.prefix_exists(APART)
+        await write(tree, "chunks/g/.zattrs", b'{"n": 3}')
+        await root.rename("g", root, "h")
+        assert json.loads(await read(tree, "chunks/h/.zattrs")) == {"n": 3}

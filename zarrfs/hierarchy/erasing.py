@@ -55,9 +55,12 @@ async def take_away(store: Store, prefix: Prefix, gone: Prefix, *, is_decided: b
     ``is_decided``: its documents are erased. It cannot stay, whatever the reason why it is not renamed."""
     try:
         await store.rename_prefix(prefix, gone)
-    except StoreTimeout:
-        raise
     except ZarrfsError as error:
+        if not await store.prefix_exists(prefix):
+            # It has failed and yet taken effect.
+            return True
+        if isinstance(error, StoreTimeout):
+            raise
         if not is_decided and not isinstance(error, StoreUnsupported | StoreFull | StoreQuotaExceeded):
             raise
         log.debug("%s: removed in place: %s", prefix, error)

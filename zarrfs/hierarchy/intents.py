@@ -179,9 +179,13 @@ class Intent(Apart):
         if self.is_unknown:
             log.warning("%s: outcome unknown, store timed out; left for %s", self.prefix, when)
             return await self._end_later()
+        record = self._noted
+        if self.is_hanging and record is not None and record.is_of_documents and not self.is_done:
+            # What is stored is not what will be.
+            log.warning("%s: store timed out; left for %s", self.prefix, when)
+            return await self._end_later()
         try:
             with self.collecting(), trio.CancelScope(shield=True):
-                record = self._noted
                 if not self.is_done:
                     await self.resolve()
                     if record is not None and record.is_of_arrays and not await self._on_resolved(self, record):

@@ -12,7 +12,7 @@ from collections.abc import Collection
 import trio
 
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import KeyConflict, NoSuchEntry, NotPermitted, StoreAccessDenied, StoreFull, StoreQuotaExceeded
+from zarrfs.errors import KeyConflict, NoSuchEntry, NotPermitted, StoreAccessDenied, StoreFull, StoreQuotaExceeded, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at
 from zarrfs.hierarchy.erasing import erase_keys, erase_most, take_away
 from zarrfs.hierarchy.intents import Intent, Intents
@@ -114,8 +114,13 @@ class NodeErasing:
             is_erased = is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)
             try:
                 if not is_erased:
-                    for each in layouts:
-                        await self._erase_documents(each, path)
+                    try:
+                        for each in layouts:
+                            await self._erase_documents(each, path)
+                    except ZarrfsError:
+                        # A failed step may have taken effect.
+                        if not documents or await self._hierarchy.documents(documents):
+                            raise
                     # Even if the rest fails, or takes effect later than it may.
                     is_erased = True
                     await self._erase_values(node, prefixes, intent if is_apart else None)

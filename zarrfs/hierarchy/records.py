@@ -70,6 +70,11 @@ class Record:
         return self.operation == "amend" and not self.before and not self.after
 
     @property
+    def is_of_documents(self) -> bool:
+        """True if its end stores all documents after the operation, or all before it."""
+        return self.operation == "amend" and not self.is_of_copies
+
+    @property
     def is_of_arrays(self) -> bool:
         """True if its end puts an array, or other nodes, in their places or back."""
         return self.operation in ("replace", "rename")

@@ -71,10 +71,7 @@ async def recover(
                             continue
                         hierarchy.forget_all()
                         if record.operation == "erase":
-                            # Content in its place was not taken away.
-                            is_done = await hierarchy.node(record.path) is None
-                            if is_done:
-                                await _erase_chunks_left(hierarchy, store, record.path, await _noted_ns(intent))
+                            is_done = await is_erased(hierarchy, store, intent, record.path)
                         log.warning(
                             "%s: interrupted operation (%s) %s", record.path, record.name, "completed" if is_done else "undone"
                         )
@@ -114,22 +111,22 @@ async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath
         yield
 
 
-async def _erase_chunks_left(hierarchy: Hierarchy, store: Store, path: NodePath, since_ns: int | None) -> None:
-    """Delete the chunks of an erased array whose documents lay elsewhere and were erased before them.
+async def is_erased(hierarchy: Hierarchy, store: Store, intent: Intent, path: NodePath) -> bool:
+    """Return False if an erasure that was interrupted has not taken the node away.
 
-    Later ones than ``since_ns``, when it was recorded, are of another program, whose document may be still to come.
+    Else delete its chunks, if its documents lay elsewhere and were erased before them. Later chunks than the record are of another
+    program, whose document may be still to come.
     """
-    if since_ns is None:
-        return
+    if await hierarchy.node(path) is not None:
+        return False
+    stat = await intent.store.stat(intent.prefix.key(RECORD))
+    if stat is None or (since_ns := stat.mtime_ns) is None:
+        return True
     for layout in await hierarchy.layouts(path):
         prefix = layout.chunk_prefix(path)
         if not prefix.startswith(path.prefix) and await holds_only_chunks(store, prefix, most=math.inf):
             await erase_in_steps(store, prefix, until_ns=since_ns)
-
-
-async def _noted_ns(intent: Intent) -> int | None:
-    stat = await intent.store.stat(intent.prefix.key(RECORD))
-    return stat.mtime_ns if stat is not None else None
+    return True
 
 
 async def _keep_aside(intent: Intent, record: Record, error: PartsMissing, failed: Callable[[ZarrfsError], None]) -> None:

@@ -24,7 +24,7 @@ from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import RECORD, Intent, Intents
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.records import Record
-from zarrfs.hierarchy.recovery import is_renewed, renew_copies
+from zarrfs.hierarchy.recovery import is_erased, is_renewed, renew_copies
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
@@ -41,6 +41,7 @@ class UnfinishedOperations:
         self, hierarchy: Hierarchy, store: Store, editor: NodeEditor, intents: Intents, *, start_soon: Callable[..., None]
     ) -> None:
         self._hierarchy = hierarchy
+        self._store = store
         self._editor = editor
         self._copies = ConsolidatedCopies(hierarchy, store)
         self._start_soon = start_soon
@@ -162,6 +163,11 @@ class UnfinishedOperations:
         finally:
             self._finishing = False
         for intent, known in self._intents.items():
+            if intent.is_hanging and not intent.is_done and (record := intent.noted) is not None:
+                is_erased = record.operation == "erase"
+                for path in paths:
+                    if (record.is_of_documents and path == record.path) or (is_erased and _meet(path.prefix, record.path.prefix)):
+                        raise StoreTimeout(f"{path}: outcome of an earlier change is unknown: store timed out", key=path)
             if intent.is_unknown and intent.is_reported and not known.is_set() and (record := intent.noted) is not None:
                 for path in paths:
                     if path != ROOT and any(_meet(path.prefix, target) for target in _targets(record)):
@@ -173,8 +179,9 @@ class UnfinishedOperations:
             record = intent.noted
             if intent.is_unknown:
                 await self._determine(intent)
-            elif record is not None and record.is_of_arrays and not intent.is_done:
-                async with self._hierarchy.live.lock.changing(*_targets(record)):
+            elif record is not None and (record.is_of_arrays or record.is_of_documents) and not intent.is_done:
+                changed = (*record.before, *record.after) if record.is_of_documents else _targets(record)
+                async with self._hierarchy.live.lock.changing(*changed):
                     await intent.resolve()
                 intent.is_done = True
                 if not await self._is_renewed(intent, record):
@@ -185,6 +192,9 @@ class UnfinishedOperations:
                 with suppress(StoreAccessDenied):  # The next mount cannot read the nodes either.
                     await renew_copies(self._copies, record)
                 intent.is_done = True
+            elif record is not None and record.operation == "erase" and not intent.is_done:
+                self._hierarchy.forget_all()
+                await is_erased(self._hierarchy, self._store, intent, record.path)
             if intent.is_held:
                 await intent.end()
             is_over = not intent.is_held
