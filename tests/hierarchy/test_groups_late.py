@@ -197,3 +197,30 @@ async def test_the_copy_has_attributes_that_are_stored_late(autojump_clock: Mock
         await write(tree, "chunks/g/.zattrs", b'{"n": 3}')
         await root.rename("g", root, "h")
         assert json.loads(await read(tree, "chunks/h/.zattrs")) == {"n": 3}
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("step", ["meta/root/g/a.array.json", "data/root/g/a/", ".zarrfs/*/old/0/", ".zarrfs/*/old/1"])
+@trio_test
+async def test_the_copy_is_renewed_after_the_rename_of_an_array_that_ends_late(autojump_clock: MockClock, step: str) -> None:
+    """The document that had been moved apart was stored again from the copy, and the rename was never undone."""
+    inner = MemoryStore()
+    store = HangingStore(inner)
+    async with tree_over(store, new_dialect="v3_2022", **OPTIONS) as tree:
+        await make_group(tree)
+        await write(tree, "chunks/.zmetadata", b'{"zarr_consolidated_format": 1, "metadata": {}}')
+        there = await folder(tree, "npy/g")
+        store.hang(step, "rename", "rename_prefix")
+        with pytest.raises(StoreTimeout):
+            await there.rename("a.npy", there, "b.npy")
+        assert store.hanging
+        store.answer()
+        await trio.sleep(100)
+        found = await names(tree, "npy/g")
+        assert found == ({"b.npy"} if step.startswith(".") else {"a.npy"})
+        stored = await contents(inner)
+        assert not [key for key in stored if key.startswith(APART)]
+        copied = json.loads(stored["meta/root/consolidated/.zmetadata"])["metadata"]
+        assert [key for key in copied if key.endswith(".array.json")] == [f"meta/root/g/{found.pop()[0]}.array.json"]
+        np.testing.assert_array_equal(await load(tree, f"npy/g/{'b' if step.startswith('.') else 'a'}.npy"), OLD)
+        assert await tree.publish_all() == []

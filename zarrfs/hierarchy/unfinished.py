@@ -10,7 +10,7 @@ Of an edit whose nodes are stored, only the consolidated copies may be left (`Re
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
@@ -158,8 +158,10 @@ class UnfinishedOperations:
             return
         self._finishing = True
         try:
-            for intent in [each for each in self._intents if not each.may_take_effect and not each.is_hanging]:
-                await self._end(intent)
+            ready = [each for each in self._intents if not each.may_take_effect and not each.is_hanging]
+            for intent in sorted(ready, key=_is_of_copies):
+                if not (_is_of_copies(intent) and self._is_in_between(intent)):
+                    await self._end(intent)
         finally:
             self._finishing = False
         for intent, known in self._intents.items():
@@ -172,6 +174,14 @@ class UnfinishedOperations:
                 for path in paths:
                     if path != ROOT and any(_meet(path.prefix, target) for target in _targets(record)):
                         raise StoreTimeout(f"{path}: outcome of an earlier operation is unknown: store timed out", key=path)
+
+    def _is_in_between(self, copies: Intent) -> bool:
+        """Return True while what an intent of copies concerns may lie apart: it would be stored again from the copies."""
+        wanted = _targets(copies.noted) if copies.noted is not None else ()
+        return any(
+            intent.is_unknown and not known.is_set() and intent.noted is not None and _meet_any(wanted, _targets(intent.noted))
+            for intent, known in self._intents.items()
+        )
 
     async def _end(self, intent: Intent) -> None:
         is_over = False
@@ -239,6 +249,15 @@ class UnfinishedOperations:
         log.warning("%s: operation (%s) that timed out was %s", record.path, record.operation, "completed" if is_done else "undone")
         self._hierarchy.forget_all()
         await renew_copies(self._copies, record)
+
+
+def _is_of_copies(intent: Intent) -> bool:
+    return intent.noted is not None and intent.noted.is_of_copies
+
+
+def _meet_any(some: Iterable[Key | Prefix], others: Iterable[Key | Prefix]) -> bool:
+    """Return True if a path prefix among ``some`` is at, above or below one of ``others``."""
+    return any(_meet(one, other) for one in some if isinstance(one, Prefix) and one != ROOT.prefix for other in others)
 
 
 def _meet(one: Prefix, other: Key | Prefix) -> bool:
