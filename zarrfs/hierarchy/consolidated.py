@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
 
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.revising import Change, put_each, revise
+from zarrfs.hierarchy.putting import put_all, sync_first
+from zarrfs.hierarchy.revising import Change, Read, put_each, revise
 from zarrfs.hierarchy.stored_documents import contents, weight
-from zarrfs.keys import ByteRange, Key, NodePath
+from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import MISSING
@@ -46,8 +47,7 @@ class ConsolidatedCopies:
         layout = next((each for each in await self._hierarchy.layouts(path) if each.dialect.name == layout.dialect.name), layout)
         async for each in self._explicit_from(path):
             missing = layout.missing_documents(each, await self._hierarchy.documents(layout.document_keys(each)))
-            for key, value in missing.items():
-                await self._store.set(key, value)
+            await put_all(self._store, missing, replaces=False)
 
     async def put_in(self, layout: Layout, path: NodePath) -> None:
         """Add the node at ``path`` and all below it to the copies."""
@@ -93,7 +93,8 @@ class ConsolidatedCopies:
         copies = list(dict.fromkeys(key for path in paths for key in layout.consolidated_keys(path)))
         if await self._is_any_stored(copies):
             keys = (*copies, *(key for path in paths for key in layout.document_keys(path)))
-            await self._revise(keys, partial(layout.copies_with, paths))
+            moved = [prefix for path in paths for prefix in _prefixes(layout, path)]
+            await self._revise(keys, partial(layout.copies_with, paths), moved)
 
     async def is_in(self, group: GroupNode) -> bool:
         """Return True if the store has a copy in ``group``, readable or not."""
@@ -109,13 +110,13 @@ class ConsolidatedCopies:
         new = layout.new_copy(path, documents)
         if new:
             await self.write_out(layout, path)
+            await sync_first(self._store, _prefixes(layout, path))
         paths = [each async for each in self._explicit_from(path)] if new else []
         for each in paths:
             documents |= await self._hierarchy.documents(layout.document_keys(each))
         documents |= new
         new |= await threads.cpu(weight(documents), layout.copies_with, paths, documents)
-        for key, value in new.items():
-            await self._store.set(key, value)
+        await put_all(self._store, new, replaces=True)
         return bool(new)
 
     async def _is_any_stored(self, keys: Sequence[Key]) -> bool:
@@ -134,8 +135,15 @@ class ConsolidatedCopies:
         documents = contents(await self._hierarchy.stored.get(keys))
         return bool(await threads.cpu(weight(documents), layout.copies_with, (path,), documents))
 
-    async def _revise(self, keys: Iterable[Key], change: Change) -> None:
-        await revise(self._hierarchy.stored, keys, change, partial(put_each, self._store))
+    async def _revise(self, keys: Iterable[Key], change: Change, moved: Sequence[Prefix] = ()) -> None:
+        """Run `revise`. ``moved``: prefixes of nodes that the copies announce."""
+
+        async def put(read: Read, changed: Mapping[Key, bytes]) -> None:
+            if changed and moved:
+                await sync_first(self._store, moved)
+            await put_each(self._store, read, changed)
+
+        await revise(self._hierarchy.stored, keys, change, put)
 
     async def _explicit_from(self, path: NodePath) -> AsyncIterator[NodePath]:
         """Yield the paths of the node at ``path`` and of all below it that have readable documents."""
@@ -151,6 +159,11 @@ class ConsolidatedCopies:
 def is_implicit(node: Node) -> bool:
     """Return True for a group without documents of its own."""
     return isinstance(node, GroupNode) and not node.explicit
+
+
+def _prefixes(layout: Layout, path: NodePath) -> tuple[Prefix, ...]:
+    """Return the prefixes of which the parts of the node at ``path``, and of all below it, have names."""
+    return layout.listing_prefix(path), layout.chunk_prefix(path)
 
 
 def begins_at(layout: Layout, path: NodePath) -> bool:

@@ -32,7 +32,8 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.erasing import erase_in_steps
-from zarrfs.hierarchy.moves import apart_in, rename
+from zarrfs.hierarchy.moves import apart_in, rename, rename_in_order
+from zarrfs.hierarchy.putting import put_all
 from zarrfs.hierarchy.records import MAX_NBYTES, Record
 from zarrfs.hierarchy.resolving import Apart, resolve
 from zarrfs.keys import APART, ByteRange, NodePath, Prefix
@@ -148,7 +149,7 @@ class Intent(Apart):
         text = record.format()
         self._may_be_stored = True
         with self.collecting():
-            await self.store.set(self.prefix.key(RECORD), text)
+            await put_all(self.store, {self.prefix.key(RECORD): text}, replaces=self._noted is not None)
         self._noted = record
         # After a power cut, chunks of a new array without its document belong to no array.
         if record.operation != "erase" and not record.is_of_copies and not record.is_new:
@@ -167,7 +168,9 @@ class Intent(Apart):
                 "operation of another user, who neither owns the store nor is root: only they or the owner may complete it",
                 key=self.prefix,
             )
-        self._noted = None if found is None else Record.parse(found[0])
+        # A power cut leaves an empty record of operations that do not sync it: of removals, new arrays and copies.
+        is_lost = found is not None and not found[0] and not await self.store.prefix_exists(self.old)
+        self._noted = None if found is None or is_lost else Record.parse(found[0])
         return self._noted
 
     async def end(self) -> None:
@@ -237,8 +240,7 @@ class Intent(Apart):
             if not await rename(self.store, target, apart):
                 raise NoSuchEntry(f"{record.path}: {target} was moved or removed by another program", key=target)
         await self.note(record := replace(record, is_placing=True))
-        for apart, target in self.rest(record):
-            await rename(self.store, apart, target)
+        await rename_in_order(self.store, self.rest(record))
         await self.forget()
 
     async def forget(self) -> None:

@@ -24,6 +24,7 @@ from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
+from zarrfs.hierarchy.putting import put_all
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
@@ -292,8 +293,7 @@ class NewNodes:
         # Without them the document would describe an incomplete node.
         for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
             await self._store.make_prefix(prefix)
-        for key, value in written.items():
-            await self._store.set(key, value)
+        await put_all(self._store, written, replaces=over)
         if over:
             await self._store.erase_values(stale)
         self._hierarchy.empty_groups.stored(node.path)

@@ -15,6 +15,7 @@ from zarrfs.dialects.base import Layout
 from zarrfs.errors import EntryExists, PrefixNotEmpty, StaleEntry, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.hierarchy.intents import Intents, OnDone
 from zarrfs.hierarchy.probe import holds_only_chunks
+from zarrfs.hierarchy.putting import put_all, sync_first
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.resolving import copy_into_place
 from zarrfs.hierarchy.stored_documents import are_stored, weight
@@ -282,18 +283,18 @@ class Placing:
         await self._out_of_the_way(node, prefix)
         # Without it, chunks whose document never follows would stay in the store.
         await self._intent.note(Record("replace", node.path, prefix, is_used=False, after=written))
-        await self._take_steps((), written, ((self._intent.new, prefix),))
+        await self._take_steps((), written, prefix, ((self._intent.new, prefix),))
 
     async def _replace(self, node: ArrayNode, prefix: Prefix, before: Mapping[Key, bytes], written: Mapping[Key, bytes]) -> None:
         await self._intent.sync()
         record = Record("replace", node.path, prefix, is_used=await self._store.prefix_exists(prefix), before=before, after=written)
         await self._intent.note(record)
-        await self._take_steps(before, written, ((prefix, self._intent.old), (self._intent.new, prefix)))
+        await self._take_steps(before, written, prefix, ((prefix, self._intent.old), (self._intent.new, prefix)))
 
     async def _take_steps(
-        self, before: Collection[Key], written: Mapping[Key, bytes], renames: Iterable[tuple[Prefix, Prefix]]
+        self, before: Collection[Key], written: Mapping[Key, bytes], place: Prefix, renames: Iterable[tuple[Prefix, Prefix]]
     ) -> None:
-        """Erase the documents ``before``, rename prefixes, and store the documents ``written``, as recorded."""
+        """Erase the documents ``before``, rename prefixes to and from ``place``, and store the documents ``written``, as recorded."""
         if self._is_stray:
             raise StaleEntry(
                 f"{self._intent.new}: was put in place, and changed or moved by another program since", key=self._intent.new
@@ -305,8 +306,9 @@ class Placing:
                     await self._store.erase_values(before)
                 for old, new in renames:
                     await self._store.rename_prefix(old, new)
-                for key, value in written.items():
-                    await self._store.set(key, value)
+                if before:
+                    await sync_first(self._store, [place])
+                await put_all(self._store, written, replaces=bool(before))
         except ZarrfsError:
             if not await self._resolve():
                 raise

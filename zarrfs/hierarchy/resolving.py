@@ -7,6 +7,7 @@ import math
 from zarrfs.errors import KeyConflict, PartsMissing, raise_first
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
 from zarrfs.hierarchy.probe import holds_only_chunks
+from zarrfs.hierarchy.putting import put_all, sync_all_first, sync_first
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.stored_documents import are_stored
 from zarrfs.keys import Prefix
@@ -95,8 +96,7 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
         await store.rename_prefix(record.prefix, apart.gone if is_apart else apart.new)
     if is_aside:
         await store.rename_prefix(apart.old, record.prefix)
-    for key, value in record.before.items():
-        await store.set(key, value)
+    await put_all(store, record.before, replaces=True)
     return False
 
 
@@ -133,7 +133,7 @@ async def _resolve_documents(store: Store, record: Record) -> bool:
         if key not in record.before:
             await store.erase(key)
         elif value != record.before[key]:
-            await store.set(key, record.before[key])
+            await put_all(store, {key: record.before[key]}, replaces=True)
     return False
 
 
@@ -146,7 +146,11 @@ async def copy_into_place(store: Store, apart: Apart, record: Record) -> None:
     if record.count is not None and len(new) != record.count:
         raise KeyConflict(f"{apart.new}: {len(new)} values found, {record.count} expected", key=record.prefix)
     new = {there: key for there, key in new.items() if there not in record.after}
-    await store.erase_values(record.before)
+    if record.before:
+        await sync_all_first(store)
+        await store.erase_values(record.before)
+        # Else the old documents may be back after a power cut, and not their chunks, which would read as fill value.
+        await sync_first(store, record.before)
     erased = record.erased if record.erased is not None else [key async for key in store.list_prefix(record.prefix)]
     # Before anything is copied: an old key may be in the way of a new folder.
     await store.erase_values([key for key in erased if key not in new])
@@ -157,8 +161,9 @@ async def copy_into_place(store: Store, apart: Apart, record: Record) -> None:
     for there, key in new.items():
         if not await store.copy(key, there):
             raise KeyConflict(f"{record.path}: copy failed: {key!r} was removed meanwhile", key=key)
-    for key, value in record.after.items():
-        await store.set(key, value)
+    if record.before:
+        await sync_all_first(store)
+    await put_all(store, record.after, replaces=bool(record.before))
 
 
 async def _remove_empty(store: Store, prefix: Prefix) -> None:

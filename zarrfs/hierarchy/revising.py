@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from zarrfs import threads
 from zarrfs.errors import GenerationMismatch
 from zarrfs.hierarchy.probe import Document
+from zarrfs.hierarchy.putting import put_over
 from zarrfs.hierarchy.stored_documents import StoredDocuments, contents, weight
 from zarrfs.keys import Key
 from zarrfs.stores.base import Store
-from zarrfs.stores.expecting import set_over
 from zarrfs.stores.values import ABSENT, Absent, Generation
 
 Change = Callable[[dict[Key, bytes]], dict[Key, bytes]]
@@ -44,7 +44,7 @@ async def revise(
 async def put_each(store: Store, read: Read, changed: Mapping[Key, bytes]) -> None:
     """Store documents over those that were read. Raises `GenerationMismatch`."""
     for key, value in changed.items():
-        await set_over(store, key, value, expected(read, key))
+        await put_over(store, key, value, expected(read, key))
 
 
 def expected(read: Read, key: Key) -> Generation | Absent:

@@ -1,0 +1,212 @@
+"""What a power cut may leave of edits that no program has synced: documents are whole, and announce no chunks that are not in place."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trio.testing import trio_test
+
+from tests.support.trees import load, tree_over, walk, write
+from zarrfs import durability
+from zarrfs.buffers import Buffer
+from zarrfs.hierarchy.edits import NodeEditor
+from zarrfs.hierarchy.intents import Intent
+from zarrfs.hierarchy.records import Record
+from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
+from zarrfs.stores.base import Store
+from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.values import Expected, Generation
+from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.vfs.node import Directory
+
+DOCUMENTS = (".zarray", ".zattrs", ".zgroup", ".zmetadata", ".json", ".array", ".group")
+
+
+class Recording(ForwardingStore):
+    """Records the keys that are replaced, by whether their bytes are on the disk first, and documents replaced before a sync.
+
+    A file system may keep such a document, and not the rename of the chunks, or of the node, that it announces.
+    """
+
+    def __init__(self, inner: FolderStore) -> None:
+        super().__init__(inner)
+        self.seen: set[str] = set()
+        self.written_first: set[str] = set()
+        self.not_written_first: set[str] = set()
+        self.moved: set[str] = set()
+        self.too_early: list[tuple[str, set[str]]] = []
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        is_new = key not in self.seen
+        self.seen.add(key)
+        if not is_new:
+            (self.written_first if durability.is_demanded() else self.not_written_first).add(key)
+        is_elsewhere = key.startswith("meta/") or "/" not in key
+        if not is_new and is_elsewhere and key.endswith(DOCUMENTS):
+            self._check(key)
+        return await self.inner.set(key, value, expect=expect)
+
+    def _check(self, key: Key) -> None:
+        name = "/".join(key.split("/")[2:]).removesuffix(".json").removesuffix(".array")
+        moved = {each for each in self.moved if not key.startswith("meta/") or each.endswith((f"/{name}/", "consolidated"))}
+        if moved:
+            self.too_early.append((key, moved))
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        if not new.startswith(APART):
+            self.moved.add(new)
+        return await self.inner.rename_prefix(old, new)
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        if new.startswith("meta/"):
+            self._check(new)
+        return await self.inner.rename(old, new)
+
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        synced = list(targets)
+        self.moved = {each for each in self.moved if not any(each.startswith(target) for target in synced)}
+        await self.inner.sync(synced)
+
+
+def npy(values: np.ndarray[Any, Any]) -> bytes:
+    """Return an ``.npy`` file."""
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+async def edit(store: Recording, path: Path, dialect: str, *, copies: bool) -> None:
+    """Run each kind of edit, without any fsync."""
+    async with tree_over(store, f"file:{path}", new_dialect=dialect, watch="no") as tree:
+        folder = await walk(tree, "npy")
+        assert isinstance(folder, Directory)
+        await folder.mkdir("g")
+        group = await walk(tree, "npy/g")
+        assert isinstance(group, Directory)
+        await write(tree, "npy/g/a.npy", npy(np.arange(4)))
+        if copies:
+            editor = NodeEditor(tree.hierarchy, tree.store, tree.intents, new_dialect=dialect)
+            assert await editor.consolidate(ROOT)
+        await write(tree, "npy/g/b.npy", npy(np.arange(5)))
+        await write(tree, "npy/g/a.npy", npy(np.arange(6.0)))
+        for units in (b"K", b"C"):
+            await write(tree, "chunks/g/a/.zattrs", b'{"units": "%s"}' % units)
+        await group.rename("a.npy", group, "b.npy")
+        await group.rename("b.npy", group, "c.npy")
+        await group.unlink("c.npy")
+
+
+@pytest.mark.parametrize("copies", [False, True], ids=["", "copies"])
+@pytest.mark.parametrize("dialect", ["v2", "v3", "v3_2019", "v3_2022"])
+@trio_test
+async def test_documents_are_on_the_disk_before_they_replace_the_old_ones(dialect: str, copies: bool, tmp_path: Path) -> None:
+    """An empty document of a group hid all that was stored below it."""
+    if copies and dialect == "v3_2019":
+        pytest.skip("a layout without consolidated copies")
+    store = Recording(FolderStore(str(tmp_path)))
+    await edit(store, tmp_path, dialect, copies=copies)
+    assert any(key.endswith(DOCUMENTS) for key in store.written_first)
+    assert not {key for key in store.not_written_first if key.endswith(DOCUMENTS)}
+    assert not store.too_early
+    await store.aclose()
+
+
+@trio_test
+async def test_an_empty_record_is_of_an_operation_that_was_not_begun(tmp_path: Path) -> None:
+    """Every later mount reported it, and left what was to be deleted."""
+    apart = tmp_path / ".zarrfs" / ("0" * 32)
+    (apart / "gone/a").mkdir(parents=True)
+    (apart / "gone/a/0").write_bytes(b"1")
+    (apart / "intent.json").write_bytes(b"")
+    store = FolderStore(str(tmp_path))
+    async with tree_over(store, f"file:{tmp_path}", watch="no") as tree:
+        await tree.recover()
+    assert not (tmp_path / ".zarrfs").exists()
+    await store.aclose()
+
+
+class Steps(ForwardingStore):
+    """Lists the steps of a copy into place: those on documents, those on chunks in their place, and syncs."""
+
+    def __init__(self, inner: FolderStore) -> None:
+        super().__init__(inner)
+        self.steps: list[str] = []
+
+    def _add(self, step: str) -> None:
+        if self.steps[-1:] != [step]:
+            self.steps.append(step)
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if not key.startswith(APART):
+            self._add("set document" if key.startswith("meta/") else "set chunks")
+        return await self.inner.set(key, value, expect=expect)
+
+    copy = Store.copy
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        erased = [key for key in keys if not key.startswith(APART)]
+        if erased:
+            self._add("erase document" if all(key.startswith("meta/") for key in erased) else "erase chunks")
+        await self.inner.erase_values(erased)
+
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        synced = list(targets)
+        if any(target.startswith("meta/") for target in synced):
+            self._add("sync document")
+        await self.inner.sync(synced)
+
+    async def sync_all(self) -> None:
+        self._add("sync all")
+        await self.inner.sync_all()
+
+
+@trio_test
+async def test_where_nothing_can_be_renamed_one_of_two_arrays_is_complete_on_the_disk_at_each_step(tmp_path: Path) -> None:
+    """The chunk of an array without dimensions lies beside its prefix in 2019. Its document came back, and the chunk did not."""
+    store = Steps(FolderStore(str(tmp_path)))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect="v3_2019", watch="no") as tree:
+        await write(tree, "npy/a.npy", npy(np.array(386.0)))
+        store.steps.clear()
+        await write(tree, "npy/a.npy", npy(np.arange(5)))
+    assert store.steps == [
+        "sync all",
+        "erase document",
+        "sync document",
+        "erase chunks",
+        "set chunks",
+        "sync all",
+        "set document",
+    ]
+    await store.aclose()
+
+
+@pytest.mark.logs("completed")
+@trio_test
+async def test_a_rename_whose_document_has_both_names_is_completed(tmp_path: Path) -> None:
+    """btrfs keeps both names of a file that was synced before its rename. The array read as fill value, its chunks stayed apart."""
+    store = FolderStore(str(tmp_path))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect="v3_2022", watch="no") as tree:
+        await write(tree, "npy/a.npy", npy(np.arange(5)))
+        moves = (
+            (Prefix("data/root/a/"), Prefix("data/root/b/")),
+            (Key("meta/root/a.array.json"), Key("meta/root/b.array.json")),
+        )
+        intent = Intent(store, "0" * 32)
+        record = Record("rename", NodePath("/b"), Prefix("meta/root/b/"), source=Prefix("a/"), moves=moves, is_placing=True)
+        await intent.begin(record)
+        await intent.let_go()
+    apart = tmp_path / ".zarrfs" / ("0" * 32) / "old"
+    apart.mkdir()
+    (tmp_path / "data/root/a").rename(apart / "0")
+    (tmp_path / moves[1][0]).rename(apart / "1")
+    (tmp_path / moves[1][1]).hardlink_to(apart / "1")
+    async with tree_over(store, f"file:{tmp_path}", watch="no") as tree:
+        await tree.recover()
+        np.testing.assert_array_equal(await load(tree, "npy/b.npy"), np.arange(5))
+    assert not (tmp_path / ".zarrfs").exists()
+    await store.aclose()

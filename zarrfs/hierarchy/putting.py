@@ -1,0 +1,48 @@
+"""Documents, consolidated copies and records that replace others: the new one is on the disk before it does.
+
+A power cut then leaves the old one or the new one, also of those that no program has synced. A lost chunk is one chunk; without the
+document of a group nothing below it is found, however long ago that was stored and synced. New documents wait for the fsync of a program:
+what they describe was not synced either. None of them is durable before `zarrfs.stores.base.Store.sync`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from zarrfs import durability
+from zarrfs.buffers import Buffer
+from zarrfs.errors import StoreTimeout
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.base import Store
+from zarrfs.stores.expecting import set_over
+from zarrfs.stores.values import ABSENT, Absent, Generation
+
+
+async def put_all(store: Store, documents: Mapping[Key, bytes], *, replaces: bool) -> None:
+    """Store ``documents`` in their order; ``replaces``: in the place of others, perhaps erased before."""
+    with durability.demanded(replaces or durability.is_demanded()):
+        for key, value in documents.items():
+            await store.set(key, value)
+
+
+async def put_over(store: Store, key: Key, value: Buffer, expect: Generation | Absent) -> Generation:
+    """Store a document over the one with generation ``expect``, as `set_over` does."""
+    with durability.demanded(expect is not ABSENT or durability.is_demanded()):
+        return await set_over(store, key, value, expect)
+
+
+async def sync_first(store: Store, moved: Iterable[Key | Prefix]) -> None:
+    """Sync the names of what was moved or erased, before the next step elsewhere.
+
+    btrfs keeps a file that was synced without the renames before it: chunks that the document announces would read as fill value.
+    """
+    # A disk that takes longer than the deadline is no reason to refuse the edit (`Intent.sync`).
+    with suppress(StoreTimeout):
+        await store.sync(moved)
+
+
+async def sync_all_first(store: Store) -> None:
+    """Sync all values stored so far, before the only other copy of them, or of what they replace, is removed."""
+    with suppress(StoreTimeout):
+        await store.sync_all()
