@@ -318,6 +318,32 @@ def test_fsync_of_a_whole_array_makes_all_of_it_durable_that_was_written_before(
         assert files <= synced
 
 
+@pytest.mark.parametrize("dialect", ["v3", "v2", "v3_2019", "v3_2022"])
+@pytest.mark.parametrize("what", ["npy/g/a.npy", "chunks/g/a/1", "zarr3/g/a/zarr.json"])
+def test_fsync_of_a_file_makes_the_new_documents_above_durable(tmp_path: Path, dialect: str, what: str) -> None:
+    """An empty document of the group above hid what was synced."""
+    demand("strace")
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path / "store", "--new-dialect", dialect, "--new-chunks", "2") as mount:
+        with traced(mount, tmp_path / "trace") as calls:
+            (mount.path / "npy/g").mkdir()
+            np.save(mount.path / "npy/g/a.npy", np.array([1, 2, 3, 4], "u1"))
+            assert not [call for call in calls() if "sync" in call]
+            # As Debian's sync(1): the file is opened only for this.
+            subprocess.run(["sync", mount.path / what], check=True)
+            synced = {call.removeprefix("fsync ") for call in calls() if call.startswith("fsync ")}
+            documents = {name for name in tree(mount.store) if name.endswith((".zgroup", ".zarray", ".json", ".array", ".group"))}
+            assert documents
+            assert documents <= synced
+        with traced(mount, tmp_path / "again") as calls:
+            subprocess.run(["sync", mount.path / what], check=True)
+            again = [call for call in calls() if call.startswith("fsync ")]
+        above = {name for name in documents if not name.startswith(("g/a/", "meta/root/g/a."))}
+        assert above
+        # A document is synced with all copies that may be in the documents above.
+        assert "zarr.json" in what or not above.intersection(call.removeprefix("fsync ") for call in again)
+
+
 def tree(folder: Path) -> list[str]:
     """Return the paths of all files and folders in ``folder`` that zarrfs shows."""
     return [str(path.relative_to(folder)) for path in folder.rglob("*") if ".zarrfs" not in path.parts]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zarrfs import durability
@@ -22,7 +22,7 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.roots import read_only_dialects
 from zarrfs.hierarchy.unfinished import UnfinishedOperations
 from zarrfs.hierarchy.unstored_groups import UnstoredGroups
-from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.keys import Contents, Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
@@ -113,20 +113,14 @@ class ViewContext:
             # Layouts that keep documents and chunks apart have more than one folder for a node.
             layouts = await self.hierarchy.layouts(path)
             apart = [layout.prefix for layout in layouts if not layout.per_node]
-            await self.store.sync([self.hierarchy.folder_of(path), *apart, *shards, *await self._documents_of(path, layouts)])
+            documents = [key for key in _documents_of(path, layouts) if await self.store.stat(key) is not None]
+            await self.store.sync([self.hierarchy.folder_of(path), *apart, *shards, *documents])
             raise_first(failed)
 
-    async def _documents_of(self, path: NodePath, layouts: Sequence[Layout]) -> list[Key]:
-        """Return the documents without which the node at ``path`` is not found, and the consolidated copies that list nodes in it.
-
-        They were stored by edits, without fsync: their names would survive a power cut, and their content might not.
-        """
-        keys: dict[Key, None] = {}
-        for layout in layouts:
-            nodes = [each for each in (*path.ancestors(), path) if layout.holds(each)]
-            copies = [key for key in map(layout.copy_key, nodes) if key is not None]
-            keys |= dict.fromkeys((*copies, *(key for each in nodes for key in layout.document_keys(each))))
-        return [key for key in keys if await self.store.stat(key) is not None]
+    async def unsynced_documents(self, path: NodePath) -> list[Contents]:
+        """Return, for `Store.sync`, the documents without which the node at ``path`` is not found, as far as this mount has set them."""
+        # A value is the only content below its own key.
+        return [Contents(f"{key}/") for key in _documents_of(path, await self.hierarchy.layouts(path))]
 
     async def flush_queued(self, target: Key | Prefix) -> None:
         """Publish the chunks queued for this key, or below this prefix, for a reader of the stored values.
@@ -218,6 +212,20 @@ class View(abc.ABC):
         Each comes with True if it waited for a document that was never written.
         """
         return ()
+
+
+def _documents_of(path: NodePath, layouts: Sequence[Layout]) -> Mapping[Key, None]:
+    """Return the documents without which the node at ``path`` is not found, and the consolidated copies that list nodes in it.
+
+    They were stored by edits, without fsync: their names would survive a power cut, and their content might not.
+    """
+    keys: dict[Key, None] = {}
+    for layout in layouts:
+        nodes = [each for each in (*path.ancestors(), path) if layout.holds(each)]
+        copies = [key for key in map(layout.copy_key, nodes) if key is not None]
+        documents = (key for each in nodes for key in layout.document_keys(each))
+        keys |= dict.fromkeys((*layout.entry_documents(), *copies, *documents))
+    return keys
 
 
 @dataclass(frozen=True, slots=True)

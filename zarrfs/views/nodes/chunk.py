@@ -104,7 +104,9 @@ class ChunkFile(NodeContent):
     async def sync(self) -> None:
         chunks = self._open_array.array.chunks
         await chunks.publish([self._coords])
-        await self._context.store.sync(chunks.keys(self._coords))
+        await self._context.store.sync(
+            [*chunks.keys(self._coords), *await self._context.unsynced_documents(self._open_array.live.path)]
+        )
 
     async def set_mtime(self, mtime_ns: int) -> None:
         chunks = self._open_array.array.chunks

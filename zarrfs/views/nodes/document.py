@@ -108,7 +108,7 @@ class NodeDocument(DocumentContent):
     async def sync(self) -> None:
         layout = await self._context.editor.layout_for(self.path)
         keys = await self._context.hierarchy.documents((*layout.document_keys(self.path), *layout.consolidated_keys(self.path)))
-        await self._context.store.sync(keys)
+        await self._context.store.sync([*keys, *await self._context.unsynced_documents(self.path)])
 
     async def set_mtime(self, mtime_ns: int) -> None:
         if self.name == self._view_format.copy_document and self.live is None:

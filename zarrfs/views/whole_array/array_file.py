@@ -132,7 +132,7 @@ class WholeArrayContent(Content):
             targets.append(contents)
             # Where documents and chunks are in different places, the document is not among the contents.
             targets += [document] if document is not None and not document.startswith(contents) else []
-        await self._context.store.sync(targets)
+        await self._context.store.sync([*targets, *await self._context.unsynced_documents(self.path)])
         for key in keys:
             self._unsynced.pop(key, None)
 
