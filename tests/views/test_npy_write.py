@@ -21,7 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from tests.support.arrays import FILL, Example
 from tests.support.length import tries
-from tests.support.stores import WaitingStore, fill
+from tests.support.stores import WaitingStore, contents, fill
 from tests.support.trees import READ_ONLY, listing, load, names, read, tree_of, tree_over, walk, write
 from zarrfs.arrays.writer import ArrayWriter
 from zarrfs.buffers import Buffer, Mask
@@ -41,6 +41,7 @@ from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, Handle, OpenFlags
+from zarrfs.views.whole_array.new_array_stage import NewArrayStage
 
 WRITE = OpenFlags(write=True)
 ANEW = OpenFlags(write=True, truncate=True)
@@ -86,6 +87,22 @@ async def opened(tree: MountTree, path: str, flags: OpenFlags = WRITE) -> AsyncI
 @asynccontextmanager
 async def created(tree: MountTree, name: str) -> AsyncIterator[Handle]:
     _, handle = await (await folder(tree, "npy")).create(name, ANEW)
+    try:
+        yield handle
+    finally:
+        await handle.release()
+
+
+@asynccontextmanager
+async def emptied(tree: MountTree, name: str) -> AsyncIterator[Handle]:
+    """Open a file, which may exist, as ``open(path, "wb")`` does."""
+    if name not in await names(tree, "npy"):
+        async with created(tree, name) as handle:
+            yield handle
+        return
+    file = await walk(tree, f"npy/{name}")
+    assert isinstance(file, File)
+    handle = await file.open(ANEW)
     try:
         yield handle
     finally:
@@ -610,6 +627,49 @@ async def test_elements_before_the_header_that_there_is_no_room_for_are_not_lost
             full = False
             await handle.flush()
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
+
+
+@LOST
+@pytest.mark.parametrize("failing", ["header", "elements"])
+@pytest.mark.parametrize("is_there", [True, False], ids=["saved over", "new"])
+@trio_test
+async def test_a_file_of_which_only_the_header_could_be_written_is_no_array_of_zeros(
+    failing: str, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python writes the header again when it closes the file after the error."""
+    data, name = npy(np.arange(16, dtype="<i4")), "write" if failing == "elements" else "_look_for_head"
+    owner: type[Any] = ArrayWriter if failing == "elements" else NewArrayStage
+    real = getattr(owner, name)
+
+    async def full(*arguments: Any) -> None:
+        raise StoreFull("no room to stage more")
+
+    store = MemoryStore()
+    async with tree_over(store) as tree:
+        if is_there:
+            await write(tree, "npy/a.npy", data)
+        before = await contents(store)
+        async with emptied(tree, "a.npy") as handle:
+            if failing == "elements":
+                await handle.write(0, data[:128])
+            monkeypatch.setattr(owner, name, full)
+            with pytest.raises(StoreFull):
+                await (handle.write(0, data[:128]) if failing == "header" else handle.write(128, data[128:]))
+            monkeypatch.setattr(owner, name, real)
+            if failing == "header":
+                await handle.write(0, data[:128])
+            with pytest.raises(ContentInvalid, match="a header without elements, since a write failed"):
+                await handle.flush()
+        assert await contents(store) == before
+
+        async with emptied(tree, "a.npy") as handle:
+            monkeypatch.setattr(owner, name, full)
+            with pytest.raises(StoreFull):
+                await handle.write(0, data)
+            monkeypatch.setattr(owner, name, real)
+            await handle.write(0, data)
+            await handle.flush()
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), np.arange(16))
 
 
 @trio_test

@@ -80,6 +80,8 @@ class NewArrayStage(Stage):
         """Bytes of all writes: fewer than the file has if a part of it was never written."""
         self._is_zero = True
         """True if no element was written, or zeros alone."""
+        self._has_failed = False
+        """True if a write has failed since the file was empty."""
         self._early: set[int] = set()
         """Pieces of the file that were written before the header was complete, and are not with the writer yet, by number."""
         self._head: Head | None = None
@@ -121,6 +123,13 @@ class NewArrayStage(Stage):
         return first + bytes(await writer.read(max(0, offset - head.nbytes), size - len(first)))
 
     async def write(self, offset: int, data: Buffer) -> None:
+        try:
+            await self._write(offset, data)
+        except BaseException:
+            self._has_failed = True
+            raise
+
+    async def _write(self, offset: int, data: Buffer) -> None:
         end = offset + len(data)
         self._nbytes_written += len(data)
         if self._head is None or self._writer is None:
@@ -163,6 +172,7 @@ class NewArrayStage(Stage):
                 await self._bytes.resize(before)
                 self._size, self._end = before, end
                 raise
+            self._has_failed = self._has_failed and size > 0
         elif size > self._whole_size:
             raise FileTooLarge(f"{self._ident}: the header limits the file to {self._whole_size} bytes", key=self._ident)
         elif size < self._size:
@@ -189,6 +199,11 @@ class NewArrayStage(Stage):
                 f"{self._ident} is a header without elements, which in Fortran order, big-endian or after a header of "
                 "another length would be misread when they are written later: nothing was stored",
                 key=self._ident,
+            )
+        if is_blank and self._has_failed:
+            # The writer may have stopped at the error. Python writes a buffered header again when it closes the file.
+            raise ContentInvalid(
+                f"{self._ident} is a header without elements, since a write failed: nothing was stored", key=self._ident
             )
         if self._same:
             await self._writer.publish_whole()
