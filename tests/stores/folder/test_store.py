@@ -758,6 +758,48 @@ async def test_a_lock_that_comes_after_its_caller_has_gone_is_let_go(path: Path)
             pass
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["locked", "failed"])
+@trio_test
+async def test_a_folder_that_is_created_for_a_lock_after_its_caller_has_gone_is_removed(
+    fails: bool, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_lock(fd: int, operation: int) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    (path / "d").mkdir()
+    async with opened(path) as store:
+        for folder in (("d",), ("d", "new", "newer"), ("other",)):
+            attempt = lock._Attempt()
+            attempt.abandon()
+            with monkeypatch.context() as patch, suppress(OSError):
+                if fails:
+                    patch.setattr(lock.fcntl, "flock", no_lock)
+                attempt.run(store._tree, folder)
+            assert attempt.fd is None
+    assert os.listdir(path) == ["d"]
+    assert os.listdir(path / "d") == []
+
+
+@trio_test
+async def test_a_folder_that_another_process_has_locked_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[int] = []
+    real = fcntl.flock
+
+    def after_another(fd: int, operation: int) -> None:
+        if not others:
+            others.append(os.open(path / "d", os.O_RDONLY))
+            real(others[0], fcntl.LOCK_EX)
+        real(fd, operation)
+
+    monkeypatch.setattr(lock.fcntl, "flock", after_another)
+    async with opened(path) as store:
+        attempt = lock._Attempt()
+        attempt.abandon()
+        attempt.run(store._tree, ("d",))
+    assert (path / "d").is_dir()
+    os.close(others[0])
+
+
 # --- opening ------------------------------------------------------------------------------------------------------------------------
 
 

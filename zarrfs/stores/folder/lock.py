@@ -92,7 +92,7 @@ class _Held:
 
 
 class _Attempt:
-    """One attempt to lock a folder, in a thread that may be abandoned: the thread then unlocks it itself."""
+    """One attempt to lock a folder, in a thread that may be abandoned: the thread then undoes it."""
 
     def __init__(self) -> None:
         self.fd: int | None = None
@@ -100,26 +100,34 @@ class _Attempt:
         self._lock = threading.Lock()
 
     def run(self, tree: FolderTree, folder: Parts) -> None:
-        fd = _try_lock(tree, folder)
-        with self._lock:
-            self.fd = fd
-            if self._abandoned:
-                self._close()
+        created: list[Parts] = []
+        fd, failed = None, True
+        try:
+            fd = _try_lock(tree, folder, created)
+            failed = False
+        finally:
+            with self._lock:
+                wanted = not self._abandoned
+                self.fd = fd if wanted else None
+            # Not inside: `abandon`, in the event loop, would wait for the file system.
+            if not wanted:
+                if fd is not None or failed:
+                    # Its caller may have removed them before they appeared. Removed while locked, no other process relies on them.
+                    tree.remove_created(created)
+                if fd is not None:
+                    os.close(fd)
 
     def abandon(self) -> None:
         with self._lock:
             self._abandoned = True
-            self._close()
-
-    def _close(self) -> None:
-        if self.fd is not None:
-            os.close(self.fd)
-            self.fd = None
+            if self.fd is not None:
+                os.close(self.fd)
+                self.fd = None
 
 
-def _try_lock(tree: FolderTree, folder: Parts) -> int | None:
-    """Return a descriptor that holds the lock; None if another process holds it."""
-    fd = tree.open_folder(folder, os.O_RDONLY, create=True)
+def _try_lock(tree: FolderTree, folder: Parts, created: list[Parts]) -> int | None:
+    """Return a descriptor that holds the lock; None if another process holds it. Folders that it creates are appended to ``created``."""
+    fd = tree.open_folder(folder, os.O_RDONLY, create=True, created=created)
     locked = False
     try:
         try:
@@ -132,7 +140,7 @@ def _try_lock(tree: FolderTree, folder: Parts) -> int | None:
             tree.warn_once("no locks", "folders cannot be locked here: let no other mount or machine write to this store")
             locked = True
             return fd
-        with tree.folder(folder, create=True) as now:
+        with tree.folder(folder, create=True, created=created) as now:
             # If the folder was removed and created again between open and flock, others lock the new one.
             locked = os.path.samestat(os.fstat(fd), os.fstat(now))
         return fd if locked else None

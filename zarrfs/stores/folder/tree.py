@@ -266,10 +266,10 @@ class FolderTree:
         try:
             return self._replace_at_last(parts, content, expect, created)
         except BaseException:
-            self._remove_created(created)
+            self.remove_created(created)
             raise
 
-    def _remove_created(self, created: list[Parts]) -> None:
+    def remove_created(self, created: list[Parts]) -> None:
         """Remove these folders, unless another program has put entries into them."""
         for parts in reversed(created):
             with suppress(OSError), self.folder(parts[:-1]) as above:
