@@ -150,3 +150,43 @@ async def test_the_array_is_followed_and_another_one_at_its_path_is_not_it() -> 
         await s.write("a/.zarray", json.loads(await s.read("a/.zarray")) | {"fill_value": -1})
     assert await elements(store, "b") == ["-1"] * 6
     assert await elements(store) == ["0"] * 6
+
+
+@pytest.mark.parametrize("dtype", ["<M8[s]", "|V3", "bfloat16", [["a", "<i2"], ["b", "<f4"]]])
+@trio_test
+async def test_null_is_stated_again_for_another_shape(dtype: Any) -> None:
+    """zarr-python and tensorstore write the document that made the array, with the new shape. The layout has no null for these types."""
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v3") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/.zarray", array_document((6,), (2,), dtype, fill_value=None))
+        fill = (await s.json("a/.zarray"))["fill_value"]
+        await s.write("a/.zarray", array_document((8,), (2,), dtype, fill_value=None))
+        document = await s.json("a/.zarray")
+        assert (document["shape"], document["fill_value"]) == ([8], fill)
+
+
+@REFUSED
+@trio_test
+async def test_null_is_not_stated_over_another_fill_value() -> None:
+    """Readers would take null for NaT, and missing chunks for other times."""
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v3") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/.zarray", array_document((6,), (2,), "<M8[s]", fill_value=5))
+        with pytest.raises(ContentInvalid, match="fill_value of an array cannot be changed"):
+            await s.write("a/.zarray", array_document((8,), (2,), "<M8[s]", fill_value=None))
+        assert (await s.json("a/.zarray"))["shape"] == [6]
+
+
+@pytest.mark.logs("Zarr v2 has no data type bfloat16")
+@trio_test
+async def test_a_type_that_the_layout_lacks_is_refused_with_the_name_of_the_document() -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v2") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        with pytest.raises(ContentInvalid, match=r"chunks/a/\.zarray: Zarr v2 has no data type bfloat16"):
+            await s.write("a/.zarray", array_document((6,), (2,), "bfloat16", fill_value=None))

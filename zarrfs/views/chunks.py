@@ -198,6 +198,9 @@ class ChunksDocument(NodeDocument):
         editor = self._context.editor
         if isinstance(node, ArrayNode):
             before = array_written(self.path, self.ident, documents_of(node)[ZARRAY])
+            if written.data_type == node.metadata.data_type:
+                # Types that NumPy lacks are shown as void; a program that has stated one (tensorstore) states it again for another shape.
+                written = replace(written, data_type=before.data_type)
             check_only_shape_differs(self.ident, before, written, _FIXED)
             changed = self._edit_of_fill(node, written.fill_value)
             if before.shape != written.shape or (
@@ -218,15 +221,18 @@ class ChunksDocument(NodeDocument):
         names = names_from(attributes, written.ndim) if layout.dialect.has_dimension_names else None
         if layout.dialect.chunk_grid(written.chunk_grid.largest, written.shape) != written.chunk_grid:
             raise ContentInvalid(f"{self.ident}: arrays of {layout.dialect.name} cannot have these chunks", key=self.ident)
-        new = self._context.new_arrays.node(
-            self.path,
-            layout,
-            shape=written.shape,
-            data_type=written.data_type,
-            chunk_shape=written.chunk_grid.largest,
-            fill_value=written.fill_value,
-            separator=separator_written(self.ident, data, layout),
-        )
+        try:
+            new = self._context.new_arrays.node(
+                self.path,
+                layout,
+                shape=written.shape,
+                data_type=written.data_type,
+                chunk_shape=written.chunk_grid.largest,
+                fill_value=written.fill_value,
+                separator=separator_written(self.ident, data, layout),
+            )
+        except NotRepresentable as error:
+            raise ContentInvalid(f"{self.ident}: {error}", key=self.ident) from error
         # An undefined fill value stays undefined if the dialect can represent that.
         metadata = replace(new.metadata, fill_value=written.fill_value, dimension_names=names)
         if names is not None:

@@ -28,6 +28,7 @@ from zarrfs import registry
 from zarrfs.errors import ContentInvalid
 from zarrfs.model import cf_fill_value as cf
 from zarrfs.model.data_type import DataType
+from zarrfs.model.fill_value import undefined
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 
 LISTED_CHUNKS = 65_536
@@ -113,6 +114,10 @@ def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dic
         return None
     if not cf.is_read_back(data_type) and fill == node.metadata.fill_bytes:
         # A new array is created with this value, and the creating program writes it again.
+        return None
+    has_null = not _are_apart(node.dialect, node.metadata.fill_value)
+    if fill is None and not has_null and not cf.has_form(data_type) and node.metadata.fill_bytes == undefined(data_type):
+        # The array may have been created with null, which the layout lacks: the creating program writes null again for another shape.
         return None
     if not _is_apart(node) or not cf.is_read_back(data_type):
         raise ContentInvalid(f"{ident}: fill_value of an array cannot be changed; its shape can", key=ident)
