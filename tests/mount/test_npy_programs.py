@@ -78,6 +78,37 @@ def test_numpy_saves_maps_and_saves_again(mount: Mounted, elements: Elements) ->
     np.testing.assert_array_equal(stored(mount, "a"), elements * 2)
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_fsync_between_the_pieces_of_a_file_is_refused_and_keeps_them(mount: Mounted, elements: Elements, is_new: bool) -> None:
+    path, text = mount.path / "npy" / "a.npy", io.BytesIO()
+    if not is_new:
+        np.save(path, elements[:9])
+    np.save(text, elements)
+    data = text.getvalue()
+    with path.open("wb", buffering=0) as file:
+        for offset in range(0, len(data), 70_000):
+            file.write(data[offset : offset + 70_000])
+            if offset + 70_000 < len(data):
+                with pytest.raises(OSError, match="Invalid argument"):
+                    os.fsync(file.fileno())
+                assert is_new or stored(mount, "a").tobytes() == elements[:9].tobytes()
+        os.fsync(file.fileno())
+        np.testing.assert_array_equal(stored(mount, "a"), elements)
+    assert path.read_bytes() == data
+
+
+def test_dd_with_oflag_sync_ends_at_its_first_piece(mount: Mounted, elements: Elements, tmp_path: Path) -> None:
+    path = mount.path / "npy" / "a.npy"
+    np.save(path, elements[:9])
+    np.save(tmp_path / "a.npy", elements)
+    refused = run("dd", f"if={tmp_path}/a.npy", f"of={path}", "bs=70000", "oflag=sync")
+    assert (refused.returncode, "Invalid argument" in refused.stderr) == (1, True)
+    np.testing.assert_array_equal(np.load(path), elements[:9])
+    for synced in (["bs=70000", "conv=fsync"], ["bs=1M", "oflag=sync"]):
+        assert run("dd", f"if={tmp_path}/a.npy", f"of={path}", *synced).returncode == 0
+        np.testing.assert_array_equal(stored(mount, "a"), elements)
+
+
 def test_open_memmap_makes_an_array(mount: Mounted) -> None:
     path = mount.path / "npy" / "a.npy"
     mapped = np.lib.format.open_memmap(path, mode="w+", dtype="<i4", shape=(90, 70))
