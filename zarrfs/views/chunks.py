@@ -244,7 +244,11 @@ class ChunksDocument(NodeDocument):
         if written.fill_value is None and not layout.dialect.has_undefined_fill:
             self._context.hierarchy.undefined_fills.add(self.path)
         text = self._state.text(document, documents_of(node).get(ZATTRS))
-        if text is not None and shown is not None and is_without_additions(shown, text):
+        if text is None or (stored := await self._found()) is None:
+            return
+        # The layout may store attributes in another order (v0 and v1: sorted).
+        shown = documents_of(stored).get(ZATTRS)
+        if shown is not None and is_without_additions(shown, text):
             self._state.wrote(document, shown, text)
 
     def _edit_of_fill(self, node: ArrayNode, fill: bytes | None) -> Edit | None:
