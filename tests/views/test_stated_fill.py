@@ -11,8 +11,9 @@ from trio.testing import trio_test
 
 from tests.support.scenes import Scene
 from tests.support.small_stores import array_document
-from tests.support.trees import load, tree_over
+from tests.support.trees import load, tree_over, write
 from zarrfs.errors import ContentInvalid
+from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
 
 REFUSED = pytest.mark.logs("write failed, data lost: .*fill_value of an array cannot be changed")
@@ -190,3 +191,27 @@ async def test_a_type_that_the_layout_lacks_is_refused_with_the_name_of_the_docu
         await s.mkdir("a")
         with pytest.raises(ContentInvalid, match=r"chunks/a/\.zarray: Zarr v2 has no data type bfloat16"):
             await s.write("a/.zarray", array_document((6,), (2,), "bfloat16", fill_value=None))
+
+
+@REFUSED
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@pytest.mark.parametrize("in_raw", [False, True])
+@trio_test
+async def test_a_fill_value_that_is_stated_in_the_store_itself_stays(in_raw: bool, view: str) -> None:
+    store, key = MemoryStore(), Key("a/zarr.json")
+    async with tree_over(store, metadata_ttl="0") as tree:
+        s = Scene(tree, store, view=view)
+        await s.mkdir("a")
+        if view == "chunks":
+            await s.write("a/.zarray", array_document((6,), (2,), "<f4", fill_value=None))
+        else:
+            await s.write("a/zarr.json", v3_document(None))
+        stated = json.dumps(json.loads(bytes(await store.get(key) or b"")) | {"fill_value": 5.0}).encode()
+        await (write(tree, f"raw/{key}", stated) if in_raw else store.set(key, stated))
+        if view == "chunks":
+            await s.write("a/.zarray", array_document((6,), (2,), "<f4", fill_value=-1.0))
+            assert (await s.json("a/.zarray"))["fill_value"] == -1.0
+        else:
+            with pytest.raises(ContentInvalid, match="fill_value of an array cannot be changed"):
+                await s.write("a/zarr.json", v3_document(-1.0))
+    assert await elements(store) == ["5.0"] * 6

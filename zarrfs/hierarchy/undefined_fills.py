@@ -16,18 +16,23 @@ _REMEMBERED = 10_000
 
 
 class UndefinedFills:
-    """The arrays of a mount that were created without a fill value, the most recent ones; they are followed through renames."""
+    """The arrays of a mount that were created without a fill value, the most recent ones; they are followed through renames.
+
+    Each with its default, one element. With any other fill value it is no longer undefined: a program has stated one behind the view, in
+    ``raw/`` or outside of the mount, where it may also have replaced the array.
+    """
 
     def __init__(self, bound_paths: BoundPaths) -> None:
         self._bound_paths = bound_paths
-        self._arrays: OrderedDict[BoundPath, None] = OrderedDict()
+        self._arrays: OrderedDict[BoundPath, bytes] = OrderedDict()
 
-    def __contains__(self, path: NodePath) -> bool:
-        return self._bound_paths.at(path) in self._arrays
+    def is_at(self, path: NodePath, fill: bytes) -> bool:
+        """Return True if ``fill``, of the array at ``path``, is still the default."""
+        return self._arrays.get(self._bound_paths.at(path)) == fill
 
-    def add(self, path: NodePath) -> None:
-        """Record that the array at ``path`` was created with an undefined fill value."""
-        self._arrays[self._bound_paths.at(path)] = None
+    def add(self, path: NodePath, fill: bytes) -> None:
+        """Record that the array at ``path`` was created with an undefined fill value, for which it has the default ``fill``."""
+        self._arrays[self._bound_paths.at(path)] = fill
         if len(self._arrays) > _REMEMBERED:
             self._arrays.popitem(last=False)
 

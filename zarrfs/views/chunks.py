@@ -242,7 +242,9 @@ class ChunksDocument(NodeDocument):
         with self._state.creating_array(self.path, document, None if node.attributes else shown):
             await editor.turn_into_array(new_array)
         if written.fill_value is None and not layout.dialect.has_undefined_fill:
-            self._context.hierarchy.undefined_fills.add(self.path)
+            self._context.hierarchy.undefined_fills.add(self.path, metadata.fill_bytes)
+        else:
+            self._context.hierarchy.undefined_fills.discard(self.path)
         text = self._state.text(document, documents_of(node).get(ZATTRS))
         if text is None or (stored := await self._found()) is None:
             return
@@ -253,7 +255,8 @@ class ChunksDocument(NodeDocument):
 
     def _edit_of_fill(self, node: ArrayNode, fill: bytes | None) -> Edit | None:
         """Return the edit of ``node`` for a write of this fill value to its ``.zarray``; None for no change. Raises `ContentInvalid`."""
-        if fill is not None and is_undefined(node, is_new=self.path in self._context.hierarchy.undefined_fills):
+        is_new = self._context.hierarchy.undefined_fills.is_at(self.path, node.metadata.fill_bytes)
+        if fill is not None and is_undefined(node, is_new=is_new):
             defined = new_attributes(node.dialect, node.metadata.data_type, fill, node.attributes, self.ident)
             return Edit(attributes=defined, fill_value=fill)
         attributes = attributes_with_fill(node, fill, self.ident)

@@ -68,20 +68,20 @@ class Zarr3Document(NodeDocument):
             is_undefined = parsed(self.ident, data, LOOSE).get("fill_value") is None or has_nan(written)
             undefined = self._context.hierarchy.undefined_fills
             if isinstance(node, GroupNode):
-                await self._make_array(written)
+                new = await self._make_array(written)
                 if is_undefined:
-                    undefined.add(self.path)
+                    undefined.add(self.path, new.metadata.fill_bytes)
             else:
                 await self._change_array(node, written)
-                if not is_undefined:
-                    undefined.discard(self.path)
+            if not is_undefined:
+                undefined.discard(self.path)
 
     def is_equivalent(self, rendered: bytes | None, written: bytes) -> bool:
         return is_equivalent(self.path, rendered, written)
 
     async def _change_array(self, node: ArrayNode, written: ArrayNode) -> None:
         written = with_stored_nan(node, with_shown_fill(node, written))
-        is_new = self.path in self._context.hierarchy.undefined_fills
+        is_new = self._context.hierarchy.undefined_fills.is_at(self.path, node.metadata.fill_bytes)
         defined = with_defined_fill(node, written, is_new=is_new)
         check_array(self.ident, self.show(defined), defined, written)
         editor, named = self._context.editor, is_named(self.show(node).metadata)
@@ -99,7 +99,7 @@ class Zarr3Document(NodeDocument):
         if fill_value is not None:
             self._context.hierarchy.undefined_fills.discard(self.path)
 
-    async def _make_array(self, written: ArrayNode) -> None:
+    async def _make_array(self, written: ArrayNode) -> ArrayNode:
         if await has_any(self._context.hierarchy.children(self.path)):
             raise ContentInvalid(f"{self.path} is a group that holds nodes: it cannot become an array", key=self.ident)
         editor = self._context.editor
@@ -110,6 +110,7 @@ class Zarr3Document(NodeDocument):
             raise ContentInvalid(f"{self.ident}: {error}", key=self.ident) from error
         with self._state.creating_array(self.path):
             await editor.turn_into_array(new)
+        return new
 
     def _new_array(self, layout: Layout, written: ArrayNode, shards: tuple[ShardSpec, ...]) -> ArrayNode:
         """Return the new array for the document ``written``. Raises `ContentInvalid`, `NotRepresentable`."""
