@@ -258,6 +258,20 @@ async def test_whoever_has_it_open_sees_every_change_and_a_changed_shape_is_stal
                 await writer.write(head, b"1234")
 
 
+def test_changes_by_others_beside_staged_elements_are_seen_when_the_file_is_opened_again() -> None:
+    async def main() -> None:
+        async with tree_over(store := MemoryStore(), watch="no", metadata_ttl="5", new_chunks="2") as tree:
+            await write(tree, "npy/a.npy", whole := npy(np.arange(1, 7, dtype="<i4")))
+            assert await read(tree, "npy/a.npy") == whole
+            async with opened(tree, "npy/a.npy") as writer:
+                await writer.write(len(whole) - 24, np.array([8], "<i4").tobytes())
+                await store.set(Key("a/c/2"), await store.get(Key("a/c/1")) or b"")
+                await trio.sleep(10)
+                assert (await load(tree, "npy/a.npy")).tolist() == [8, 2, 3, 4, 3, 4]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
 @pytest.mark.parametrize("while_it_is_stored", [False, True])
 @trio_test
 async def test_a_chunk_that_was_stored_ahead_is_written_again_with_its_neighbours(while_it_is_stored: bool) -> None:

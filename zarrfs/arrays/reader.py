@@ -75,16 +75,17 @@ class ArrayReader:
 
     def new_position(self) -> Position:
         """Record an open of the array's file; return its read position. Decoded chunks that are no longer valid are discarded."""
-        self._expire()
+        self.expire()
         self._handles += 1
         return Position(self._pool.window_nbytes)
 
     def generation(self) -> tuple[int, int]:
         """Return another value after each change of elements that is known, or possible since decoded chunks are no longer valid."""
-        self._expire()
+        self.expire()
         return self.array.serial, self._changes
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Discard decoded chunks that are no longer valid, at an open of the array's file."""
         if trio.current_time() > self._valid_until or self._epoch != self._pool.epoch:
             self.discard()
             self._epoch = self._pool.epoch

@@ -99,12 +99,13 @@ class StagedFile(File):
                 await staged.truncate(0)
             # Before the value is looked up: values that other handles publish meanwhile are this file's own changes.
             epoch, snapshot = staged.epoch, None
-            if staged.size is None:
-                if flags.write and flags.read and staged.content.merged:
-                    # The kernel has no pages of it. A later change applies to the value as of now, whatever replaces that.
-                    snapshot = await staged.content.open_to_change()
-                else:
-                    snapshot = await (staged.content.snapshot() if flags.write else staged.content.open_snapshot())
+            if staged.stage is not None:
+                staged.stage.opened()
+            elif flags.write and flags.read and staged.content.merged:
+                # The kernel has no pages of it. A later change applies to the value as of now, whatever replaces that.
+                snapshot = await staged.content.open_to_change()
+            else:
+                snapshot = await (staged.content.snapshot() if flags.write else staged.content.open_snapshot())
             if snapshot is None and staged.size is None:
                 raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
         except BaseException:

@@ -67,6 +67,9 @@ class Stage(abc.ABC):
         """Number of staged bytes, without holes."""
         return storage_nbytes(self.size)
 
+    def opened(self) -> None:
+        """Record another open of the file: what is kept of its published value may no longer be valid."""
+
     @abc.abstractmethod
     async def read(self, offset: int, size: int) -> Buffer:
         """Return at most ``size`` bytes from ``offset``. Does not wait for a write or publish in progress."""

@@ -66,6 +66,9 @@ class ElementsStage(Stage):
     def nbytes(self) -> int:
         return self._writer.nbytes
 
+    def opened(self) -> None:
+        self._open_array.reader.expire()
+
     async def read(self, offset: int, size: int) -> Buffer:
         await self._require_current()
         out = bytearray()
