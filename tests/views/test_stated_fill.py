@@ -133,6 +133,22 @@ async def test_zeros_that_npy_left_out_stay_zeros() -> None:
     assert await elements(store) == ["0.0"] * 6
 
 
+@pytest.mark.parametrize("dialect", ["v2", "v1"])
+@trio_test
+async def test_a_zero_that_npy_wrote_into_a_missing_chunk_stays_zero(dialect: str) -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect=dialect) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/.zarray", array_document((6,), (2,), "<f4", fill_value=None))
+        handle = await Scene(tree, store, view="npy").opened("a.npy")
+        await handle.write((await handle.attributes()).size - 4, bytes(4))
+        await handle.flush()
+        await handle.release()
+        await s.write("a/.zarray", array_document((6,), (2,), "<f4", fill_value=-1.0))
+    assert await elements(store) == ["-1.0"] * 4 + ["0.0"] * 2
+
+
 @trio_test
 async def test_the_array_is_followed_and_another_one_at_its_path_is_not_it() -> None:
     store = MemoryStore()

@@ -98,7 +98,9 @@ class ElementMerge(_Elements):
         if (why := invalid_boolean(theirs, mask)) is not None:
             raise self._array.naming(ChunkEncodeError(why), "encoding", self._coords)
         decoded = 0 if stored is None else 1
-        if self._sparse and same_bits(inside, theirs, mask):
+        # Without a fill value a missing chunk has no elements that these could equal: what it reads as is a default.
+        is_defined = stored is not None or self._array.metadata.fill_value is not None
+        if self._sparse and (is_defined or not mask.any()) and same_bits(inside, theirs, mask):
             return stored, decoded
         put(inside, theirs, mask)
         if self._sparse and is_filled(self._array.metadata, inside):
