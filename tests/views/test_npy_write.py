@@ -258,6 +258,18 @@ async def test_whoever_has_it_open_sees_every_change_and_a_changed_shape_is_stal
                 await writer.write(head, b"1234")
 
 
+@pytest.mark.parametrize("dialect", ["v2", "v3", "v3_2022"])
+@trio_test
+async def test_who_has_written_reads_on_after_a_change_of_the_attributes(dialect: str) -> None:
+    async with tree_over(MemoryStore(), new_dialect=dialect) as tree:
+        await write(tree, "npy/a.npy", whole := npy(np.arange(6, dtype="<i4")))
+        async with opened(tree, "npy/a.npy", OpenFlags(read=True, write=True)) as handle:
+            await handle.write(len(whole) - 4, np.array([9], "<i4").tobytes())
+            await handle.flush()
+            await write(tree, "chunks/a/.zattrs", b'{"units": "m"}')
+            assert np.frombuffer(await handle.read(len(whole) - 8, 8), "<i4").tolist() == [4, 9]
+
+
 def test_changes_by_others_beside_staged_elements_are_seen_when_the_file_is_opened_again() -> None:
     async def main() -> None:
         async with tree_over(store := MemoryStore(), watch="no", metadata_ttl="5", new_chunks="2") as tree:

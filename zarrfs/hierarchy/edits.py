@@ -248,7 +248,8 @@ class NodeEditor:
                     await self._new.make_parents(layout, path)
                     await self._new.write(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
                 return
-            await self._amend(layout, path, edit)
+            with self._hierarchy.live.amending(path) if edit == Edit(attributes=edit.attributes) else nullcontext():
+                await self._amend(layout, path, edit)
 
     async def has_copy(self, group: GroupNode) -> bool:
         """Return `ConsolidatedCopies.is_in`."""

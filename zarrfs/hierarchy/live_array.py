@@ -39,6 +39,8 @@ class LiveArray(LiveNode):
         self.generation: Generation | None = None
         self.metadata: ArrayMetadata | None = None
         """Its last known metadata, held by a reader or not."""
+        self.is_amended = False
+        """True while this mount changes nothing of its documents but the attributes."""
         self.is_misplaced = False
         """True if its folder was not held in time: the document there had changed already."""
         self.has_no_document = False

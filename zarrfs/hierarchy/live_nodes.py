@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 
 import trio
@@ -306,6 +306,18 @@ class LiveNodes:
             self._anchor(self._by_document[key])
         async with self.lock.changing(*documents) if documents else nullcontext():
             yield
+
+    @contextmanager
+    def amending(self, path: NodePath) -> Iterator[None]:
+        """Let files of the array in use at ``path`` stay the same ones in the body, which changes only its attributes."""
+        node = self.at(path)
+        if node is not None:
+            node.is_amended = True
+        try:
+            yield
+        finally:
+            if node is not None:
+                node.is_amended = False
 
     def set_document(self, node: LiveArray, document: DocumentVersion) -> None:
         """Record the document that describes ``node``: a document in another folder belongs to another array, however equal."""

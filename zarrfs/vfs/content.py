@@ -88,6 +88,11 @@ class Content(abc.ABC):
         """Remove the value."""
 
     @property
+    def may_be_another(self) -> bool:
+        """False while this mount changes documents of the value that leave its bytes, and their layout, as they are."""
+        return True
+
+    @property
     def is_outdated(self) -> bool:
         """True if the value has another layout by now, or is gone: open handles are stale, and a new open gets another file."""
         return False

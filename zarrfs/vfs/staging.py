@@ -185,7 +185,7 @@ class StagingArea:
 
         Return True if this supersedes the open file."""
         staged = self._staged.get(ident)
-        if staged is None or staged.content.private or (staged.content.in_parts and not gone):
+        if staged is None or staged.content.private or (staged.content.in_parts and not (gone and staged.content.may_be_another)):
             return False
         if staged.state is not State.CLEAN or staged.lock.locked():
             # It has a writer here, or is just losing or changing its name.

@@ -9,7 +9,7 @@ from zarrfs.arrays.live_node import LiveNode
 from zarrfs.buffers import Buffer
 from zarrfs.containers.base import MAX_NBYTES, Container, Elements, FileLayout
 from zarrfs.errors import NotRepresentable, StaleEntry
-from zarrfs.hierarchy.live_array import OpenArray
+from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.keys import ROOT, Contents, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.vfs import names
@@ -74,6 +74,10 @@ class WholeArrayContent(Content):
 
     def _stand_for(self, live: LiveNode) -> None:
         self._live, self._layouts = live, live.layouts
+
+    @property
+    def may_be_another(self) -> bool:
+        return not (isinstance(self._live, LiveArray) and self._live.is_amended)
 
     @property
     def is_outdated(self) -> bool:
