@@ -627,6 +627,24 @@ async def test_what_still_fails_at_the_last_release_is_dropped_and_recorded() ->
 
 
 @in_trio
+async def test_what_fails_at_a_release_is_not_lost_if_the_file_was_opened_meanwhile() -> None:
+    bench = Bench(b"value")
+    bench.content.refuses, bench.content.waits = StoreFull("full"), trio.Event()
+    handle = await bench.file.open(WRITE)
+    await handle.write(0, b"V")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(handle.release)
+        await trio.testing.wait_all_tasks_blocked()
+        later = await bench.file.open(BOTH)
+        bench.content.waits.set()
+    assert bench.lost == []
+    assert await later.read(0, 10) == b"Value"
+    bench.content.refuses = None
+    await later.release()
+    assert bench.content.value == b"Value"
+
+
+@in_trio
 @pytest.mark.logs("write failed, data lost")
 async def test_a_defect_while_publishing_at_release_is_recorded_too() -> None:
     bench = Bench(b"value")

@@ -247,11 +247,12 @@ class Staged:
             if self.handles == 1 and self.unpublished:
                 with trio.CancelScope(shield=True):
                     await (self.fsync() if self.area.durable else self.publish_now())
-        except NodeInDoubt as error:
-            # The documents may reappear a moment later, after the last handle is gone.
-            self.area.failed(self.content.ident, await self.area.saved(self, error))
         except Exception as error:  # noqa: BLE001 (the bytes are lost, whatever the error, and that has to be reported)
-            self.area.failed(self.content.ident, error)
+            # If the file was opened meanwhile, they are still staged: the last handle publishes them.
+            if self.handles == 1:
+                # The documents may reappear a moment later, after the last handle is gone.
+                reported = await self.area.saved(self, error) if isinstance(error, NodeInDoubt) else error
+                self.area.failed(self.content.ident, reported)
         finally:
             self.handles -= 1
             if self.handles == 0:
