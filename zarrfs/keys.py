@@ -67,6 +67,12 @@ class Contents(Prefix):
     __slots__ = ()
 
 
+class IfUnsynced(Key):
+    """A target of `zarrfs.stores.base.Store.sync`: this value, if it was set through the store since it was last synced."""
+
+    __slots__ = ()
+
+
 APART = Prefix(".zarrfs/")
 """Prefix of values not yet, or no longer, at their final keys (`zarrfs.hierarchy.intents`). It has no nodes, and no view shows it."""
 

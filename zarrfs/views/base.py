@@ -22,7 +22,7 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.roots import read_only_dialects
 from zarrfs.hierarchy.unfinished import UnfinishedOperations
 from zarrfs.hierarchy.unstored_groups import UnstoredGroups
-from zarrfs.keys import Contents, Key, NodePath, Prefix
+from zarrfs.keys import IfUnsynced, Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
@@ -117,10 +117,9 @@ class ViewContext:
             await self.store.sync([self.hierarchy.folder_of(path), *apart, *shards, *documents])
             raise_first(failed)
 
-    async def unsynced_documents(self, path: NodePath) -> list[Contents]:
+    async def unsynced_documents(self, path: NodePath) -> list[IfUnsynced]:
         """Return, for `Store.sync`, the documents without which the node at ``path`` is not found, as far as this mount has set them."""
-        # A value is the only content below its own key.
-        return [Contents(f"{key}/") for key in _documents_of(path, await self.hierarchy.layouts(path))]
+        return [IfUnsynced(key) for key in _documents_of(path, await self.hierarchy.layouts(path))]
 
     async def flush_queued(self, target: Key | Prefix) -> None:
         """Publish the chunks queued for this key, or below this prefix, for a reader of the stored values.

@@ -145,3 +145,20 @@ def test_an_unknown_value_is_unsynced_until_the_sync_of_all_has_ended(monkeypatc
         assert values.values_below([()]) is None
         values.value_set(("2",), is_synced=False)
     assert values.values_below([()]) is None
+
+
+def test_a_value_may_be_unsynced_until_it_is_synced_and_while_too_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsynced, "_MAX_KNOWN", 2)
+    known, a, b = Unsynced(), ("a",), ("b",)
+    known.value_set(a, is_synced=False)
+    known.value_set(b, is_synced=True)
+    assert (known.may_have(a), known.may_have(b)) == (True, False)
+    with known.value_synced(a):
+        pass
+    assert not known.may_have(a)
+    for number in range(3):
+        known.value_set((f"{number}",), is_synced=False)
+    assert known.may_have(a)
+    with known.all_synced():
+        pass
+    assert not known.may_have(a)

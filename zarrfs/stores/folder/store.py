@@ -25,7 +25,7 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable
-from zarrfs.keys import WHOLE, ByteRange, Contents, Key, Prefix
+from zarrfs.keys import WHOLE, ByteRange, Contents, IfUnsynced, Key, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.answers_now import WouldWait
@@ -419,10 +419,9 @@ class FolderStore(Store):
         return None if found is None else key_stat(found, self._tree.trusted)
 
     def _sync(self, targets: Sequence[Key | Prefix]) -> None:
-        values = [parts_of(target) for target in targets if not isinstance(target, Prefix)]
-        contents = [parts_of(target) for target in targets if isinstance(target, Contents)]
-        folders = [parts_of(target) for target in targets if isinstance(target, Prefix) and not isinstance(target, Contents)]
-        self._tree.sync(values, folders, contents)
+        of = {kind: [parts_of(each) for each in targets if type(each) is kind] for kind in (Key, Prefix, Contents, IfUnsynced)}
+        values = of[Key] + [parts for parts in of[IfUnsynced] if self._tree.unsynced.may_have(parts)]
+        self._tree.sync(values, of[Prefix], of[Contents])
 
     async def _wait(self, targets: Iterable[Key | Prefix], function: Callable[..., T], *args: object) -> T:
         """Run ``function``, which concerns ``targets``, in a thread."""

@@ -99,6 +99,10 @@ class Unsynced:
         yield version is not None
         self._forget({parts: version})
 
+    def may_have(self, parts: Parts) -> bool:
+        """Return True if a value was set since its last sync, or may have been."""
+        return parts in self._values or self._values_overflowed is not None
+
     def values_below(self, folders: Iterable[Parts]) -> set[Parts] | None:
         """Return the values set below ``folders``; None if they are unknown."""
         within = tuple(folders)
