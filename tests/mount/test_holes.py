@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.support.mounting import Mounted, mounted, run
 from tests.support.small_disks import small_disk
 from tests.support.small_stores import write
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.fuse
 
@@ -156,3 +158,26 @@ def test_a_document_that_was_touched_before_it_is_written_is_no_loss(tmp_path: P
         (mount.path / "chunks/g/.zgroup").touch()
         (mount.path / "chunks/g/.zgroup").write_bytes(b'{"zarr_format":2}')
     assert (store / "g/.zgroup").exists()
+
+
+REMOVALS = {
+    "chunks": ("rm", "-r", "chunks/q"),
+    "zarr3": ("rm", "-r", "zarr3/q"),
+    "raw": ("rm", "-r", "raw/q"),
+    "npy": ("rm", "npy/q.npy"),
+}
+
+
+@pytest.mark.parametrize("removal", [None, *REMOVALS])
+def test_what_was_lost_of_a_file_goes_with_its_array(tmp_path: Path, removal: str | None) -> None:
+    array = {"zarr_format": 2, "shape": [10], "chunks": [5], "dtype": "<i2", "fill_value": 0, "order": "C"}
+    document = json.dumps(array | {"compressor": None, "filters": None})
+    store = write(tmp_path / "store", {".zgroup": b'{"zarr_format":2}', "q/.zarray": document.encode(), "q/0": bytes(10)})
+    with mounted(store, ends_with=7 if removal is None else 0) as mount:
+        # At the last close: no program gets the error.
+        (mount.path / "chunks/q/1").touch()
+        until(mount.errors)
+        if removal is not None:
+            *command, path = REMOVALS[removal]
+            run(*command, mount.path / path)
+            assert not (store / "q").exists()

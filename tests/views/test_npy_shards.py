@@ -22,7 +22,7 @@ from tests.support.trees import read, tree_over, walk
 from tests.views.test_npy_write import ANEW, Elements, Full, data_offset, in_zarr, npy, opened, operations
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.hierarchy.queued import QueuedShards
-from zarrfs.keys import Contents, Key, Prefix
+from zarrfs.keys import Contents, IfUnsynced, Key, Prefix
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory
 
@@ -265,7 +265,7 @@ class Synced(MemoryStore):
         self.synced: set[str] = set()
 
     async def sync(self, targets: Iterable[Key | Prefix]) -> None:
-        self.synced |= {target for target in targets if not isinstance(target, Contents)}
+        self.synced |= {target for target in targets if not isinstance(target, Contents | IfUnsynced)}
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -143,8 +143,11 @@ class Changes:
         self._hierarchy.live.erased(prefix)
         for ident in self._idents(change, ()) if prefix else ():
             self._context.lose_names(f"{ident}/")
+            self._losses.removed_below(f"{ident}/")
             self.report([ChangedEntry(path=self._path_of(ident), gone=True, superseded=True)])
         for path in self._hierarchy.roots.paths_of(prefix) or ():
+            for folder in self._moves.folders(path.prefix):
+                self._losses.removed_below(folder)
             self._hierarchy.live.removed(path)
 
     def _forget_below(self, change: Change, tops: Sequence[NodePath]) -> None:

@@ -56,6 +56,10 @@ class Losses:
         """Record that a program removed a file, or replaced its value: what was lost of it is wanted no more."""
         self.failures[:] = [each for each in self.failures if each[0] != name]
 
+    def removed_below(self, prefix: str) -> None:
+        """Run `removed` for all files whose names begin with ``prefix``: their folder was removed."""
+        self.failures[:] = [each for each in self.failures if not each[0].startswith(prefix)]
+
     def unpublished(self, area: StagingArea, ident: str, error: BaseException) -> None:
         """Record that the staged data of a file is dropped."""
         (self.refused if _is_refused(area, ident, error) else self.failures).append((ident, str(error)))

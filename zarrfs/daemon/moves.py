@@ -61,11 +61,13 @@ class Moves:
 
     def left_below(self, prefix: Prefix) -> list[str]:
         """Return the idents of written files in the folder ``prefix``, in every view, that exist in this mount only."""
-        left = []
-        for name, view in self._views.items():
-            folders = tuple(f"{self._ident(name, names)}/" for names, is_folder in view.names_of(prefix) if is_folder)
-            left += [ident for ident, _ in view.left() if ident.startswith(folders)]
-        return left
+        folders = self.folders(prefix)
+        return [ident for view in self._views.values() for ident, _ in view.left() if ident.startswith(folders)]
+
+    def folders(self, prefix: Prefix) -> tuple[str, ...]:
+        """Return, for every view in which the node at ``prefix`` is a folder, that with which idents of its files begin."""
+        named = ((name, *each) for name, view in self._views.items() for each in view.names_of(prefix))
+        return tuple(f"{self._ident(name, names)}/" for name, names, is_folder in named if is_folder)
 
     def _is_free(self, ident: str, is_folder: bool) -> bool:
         """Return True if no file continues under this name: an array that is replaced by its writer keeps its file."""
