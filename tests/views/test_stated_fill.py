@@ -12,7 +12,7 @@ from trio.testing import trio_test
 from tests.support.scenes import Scene
 from tests.support.small_stores import array_document
 from tests.support.trees import load, tree_over, write
-from zarrfs.errors import ContentInvalid
+from zarrfs.errors import ContentInvalid, NotRepresentable
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
 
@@ -205,7 +205,7 @@ async def test_a_type_that_the_layout_lacks_is_refused_with_the_name_of_the_docu
     async with tree_over(store, new_dialect="v2") as tree:
         s = Scene(tree, store)
         await s.mkdir("a")
-        with pytest.raises(ContentInvalid, match=r"chunks/a/\.zarray: Zarr v2 has no data type bfloat16"):
+        with pytest.raises(NotRepresentable, match=r"chunks/a/\.zarray: Zarr v2 has no data type bfloat16"):
             await s.write("a/.zarray", array_document((6,), (2,), "bfloat16", fill_value=None))
 
 

@@ -232,7 +232,7 @@ class ChunksDocument(NodeDocument):
                 separator=separator_written(self.ident, data, layout),
             )
         except NotRepresentable as error:
-            raise ContentInvalid(f"{self.ident}: {error}", key=self.ident) from error
+            raise NotRepresentable(f"{self.ident}: {error}", key=self.ident) from error
         # An undefined fill value stays undefined if the dialect can represent that.
         metadata = replace(new.metadata, fill_value=written.fill_value, dimension_names=names)
         if names is not None:
