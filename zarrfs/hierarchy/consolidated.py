@@ -78,7 +78,8 @@ class ConsolidatedCopies:
         await self.write_out(layout, path)
         await self.put_in(layout, path)
         above = [each for each in path.ancestors() if layout.holds(each)]
-        await self.follow(layout, [each for each in above if await self._hierarchy.documents(layout.document_keys(each))])
+        groups = [each for each in above if await self._hierarchy.documents(layout.document_keys(each))]
+        await self.follow(layout, groups, have_moved=False)
 
     async def require_readable(self, layout: Layout, path: NodePath, new_path: NodePath) -> None:
         """Raise `StoreAccessDenied` if `put_in` could not add the node at ``path``, and all below it, to the copies at ``new_path``.
@@ -88,12 +89,12 @@ class ConsolidatedCopies:
             async for _ in self._explicit_from(path):
                 pass
 
-    async def follow(self, layout: Layout, paths: Sequence[NodePath]) -> None:
-        """Update the copies with the stored documents of the nodes at ``paths``."""
+    async def follow(self, layout: Layout, paths: Sequence[NodePath], *, have_moved: bool = True) -> None:
+        """Update the copies with the stored documents of the nodes at ``paths``; ``have_moved``: to these paths, or new there."""
         copies = list(dict.fromkeys(key for path in paths for key in layout.consolidated_keys(path)))
         if await self._is_any_stored(copies):
             keys = (*copies, *(key for path in paths for key in layout.document_keys(path)))
-            moved = [prefix for path in paths for prefix in _prefixes(layout, path)]
+            moved = [prefix for path in paths for prefix in _prefixes(layout, path)] if have_moved else ()
             await self._revise(keys, partial(layout.copies_with, paths), moved)
 
     async def is_in(self, group: GroupNode) -> bool:
@@ -110,7 +111,6 @@ class ConsolidatedCopies:
         new = layout.new_copy(path, documents)
         if new:
             await self.write_out(layout, path)
-            await sync_first(self._store, _prefixes(layout, path))
         paths = [each async for each in self._explicit_from(path)] if new else []
         for each in paths:
             documents |= await self._hierarchy.documents(layout.document_keys(each))
