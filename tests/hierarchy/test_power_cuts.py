@@ -71,7 +71,9 @@ class Recording(ForwardingStore):
     async def sync(self, targets: Iterable[Key | Prefix]) -> None:
         synced = list(targets)
         self.syncs += 1
-        self.moved = {each for each in self.moved if not any(each.startswith(target) for target in synced)}
+        self.moved = {
+            each for each in self.moved if not any(each.startswith(target) or target.startswith(each) for target in synced)
+        }
         await self.inner.sync(synced)
 
 

@@ -11,7 +11,7 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.putting import put_all, sync_first
 from zarrfs.hierarchy.revising import Change, Read, put_each, revise
 from zarrfs.hierarchy.stored_documents import contents, weight
-from zarrfs.keys import ByteRange, Key, NodePath, Prefix
+from zarrfs.keys import ByteRange, Key, NodePath
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import MISSING
@@ -79,7 +79,7 @@ class ConsolidatedCopies:
         await self.put_in(layout, path)
         above = [each for each in path.ancestors() if layout.holds(each)]
         groups = [each for each in above if await self._hierarchy.documents(layout.document_keys(each))]
-        await self.follow(layout, groups, have_moved=False)
+        await self.follow(layout, groups, has_moved=False)
 
     async def require_readable(self, layout: Layout, path: NodePath, new_path: NodePath) -> None:
         """Raise `StoreAccessDenied` if `put_in` could not add the node at ``path``, and all below it, to the copies at ``new_path``.
@@ -89,12 +89,15 @@ class ConsolidatedCopies:
             async for _ in self._explicit_from(path):
                 pass
 
-    async def follow(self, layout: Layout, paths: Sequence[NodePath], *, have_moved: bool = True) -> None:
-        """Update the copies with the stored documents of the nodes at ``paths``; ``have_moved``: to these paths, or new there."""
+    async def follow(self, layout: Layout, paths: Sequence[NodePath], *, has_moved: bool = True) -> None:
+        """Update the copies with the stored documents of the nodes at ``paths``.
+
+        ``has_moved``: the first one was moved there with the others, or is new there."""
         copies = list(dict.fromkeys(key for path in paths for key in layout.consolidated_keys(path)))
         if await self._is_any_stored(copies):
             keys = (*copies, *(key for path in paths for key in layout.document_keys(path)))
-            moved = [prefix for path in paths for prefix in _prefixes(layout, path)] if have_moved else ()
+            # The keys that lead to all of them: chunks wait for the fsync of a program.
+            moved = layout.document_keys(paths[0]) if has_moved and paths else ()
             await self._revise(keys, partial(layout.copies_with, paths), moved)
 
     async def is_in(self, group: GroupNode) -> bool:
@@ -135,8 +138,8 @@ class ConsolidatedCopies:
         documents = contents(await self._hierarchy.stored.get(keys))
         return bool(await threads.cpu(weight(documents), layout.copies_with, (path,), documents))
 
-    async def _revise(self, keys: Iterable[Key], change: Change, moved: Sequence[Prefix] = ()) -> None:
-        """Run `revise`. ``moved``: prefixes of nodes that the copies announce."""
+    async def _revise(self, keys: Iterable[Key], change: Change, moved: Sequence[Key] = ()) -> None:
+        """Run `revise`. ``moved``: documents that the copies announce, and that are synced before."""
 
         async def put(read: Read, changed: Mapping[Key, bytes]) -> None:
             if changed and moved:
@@ -159,11 +162,6 @@ class ConsolidatedCopies:
 def is_implicit(node: Node) -> bool:
     """Return True for a group without documents of its own."""
     return isinstance(node, GroupNode) and not node.explicit
-
-
-def _prefixes(layout: Layout, path: NodePath) -> tuple[Prefix, ...]:
-    """Return the prefixes of which the parts of the node at ``path``, and of all below it, have names."""
-    return layout.listing_prefix(path), layout.chunk_prefix(path)
 
 
 def begins_at(layout: Layout, path: NodePath) -> bool:
