@@ -319,13 +319,13 @@ class Layout(abc.ABC):
         """
         return document
 
-    def _fill_member(self, node: Node | None, fill_value: bytes) -> dict[str, Any]:
-        """Return the member ``fill_value`` that `format` writes for ``node`` with this fill value. Raises `MetadataError`."""
+    def _fill_member(self, node: Node | None, fill_value: bytes) -> Any:
+        """Return the member ``fill_value`` that `format` writes for ``node`` with this fill value, as JSON. Raises `MetadataError`."""
         if not isinstance(node, ArrayNode):
             raise MetadataError("only an array has a fill value", key=self.prefix)
         changed = replace(node, metadata=replace(node.metadata, fill_value=fill_value), attributes={})
         (document,) = (json.loads(text) for text in self.format(changed).values())
-        return {"fill_value": document["fill_value"]}
+        return document["fill_value"]
 
     @abc.abstractmethod
     def check_name(self, name: str) -> None:

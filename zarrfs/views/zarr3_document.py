@@ -65,8 +65,9 @@ class Zarr3Document(NodeDocument):
                 await self._view_format.copies.written(self.path, arrays)
         else:
             # GDAL writes NaN for null where the type has it.
-            is_undefined = parsed(self.ident, data, LOOSE).get("fill_value") is None or has_nan(written)
+            is_undefined = written.metadata.fill_value is None or has_nan(written)
             undefined = self._context.hierarchy.undefined_fills
+            written = replace(written, metadata=_with_fill(written.metadata))
             if isinstance(node, GroupNode):
                 new = await self._make_array(written)
                 if is_undefined:
@@ -141,8 +142,7 @@ class Zarr3Document(NodeDocument):
 def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNode:
     """Return the node at ``path`` as ``data``, written as ``zarr.json``, describes it, without its consolidated copy.
 
-    The codec chain of an array is complete, and an undefined fill value is defined, as in `zarr3_array`. Raises `ContentInvalid`,
-    also for nodes that the view cannot show.
+    The codec chain of an array is complete, as in `zarr3_array`. Raises `ContentInvalid`, also for nodes that the view cannot show.
     """
     document = parsed(ident, data, LOOSE)
     try:
@@ -161,7 +161,12 @@ def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNo
         raise ContentInvalid(f"{ident}: {error}", key=ident) from error
     if metadata.shards:
         raise ContentInvalid(f"{ident}: arrays have no shards in zarr3/ and chunks/: omit sharding_indexed", key=ident)
-    return replace(node, path=path, metadata=replace(metadata, codecs=codecs, fill_value=metadata.fill_bytes))
+    return replace(node, path=path, metadata=replace(metadata, codecs=codecs))
+
+
+def _with_fill(metadata: ArrayMetadata) -> ArrayMetadata:
+    """Return ``metadata`` with an undefined fill value defined, as in `zarr3_array`."""
+    return replace(metadata, fill_value=metadata.fill_bytes)
 
 
 def arrays_in_copy(path: NodePath, ident: str, data: bytes) -> set[NodePath] | None:
@@ -267,7 +272,7 @@ def is_equivalent(path: NodePath, rendered: bytes | None, data: bytes) -> bool:
         data_type = written.metadata.data_type
         metadata = node.metadata if node.metadata.ndim else replace(node.metadata, dimension_names=written.metadata.dimension_names)
         alike = any(are_alike(data_type, node.attributes, each) for each in (written.attributes, with_names))
-        return _spelt_out(metadata) == _spelt_out(written.metadata) and alike
+        return _spelt_out(_with_fill(metadata)) == _spelt_out(_with_fill(written.metadata)) and alike
     return isinstance(node, GroupNode) and isinstance(written, GroupNode) and node.attributes == written.attributes
 
 

@@ -188,7 +188,7 @@ class V3Layout(Layout):
         if edit.shape is not None:
             members |= self._grid_for(path, data, edit.shape)
         if edit.fill_value is not None:
-            members |= self._fill_member(self.parse(path, {key: data}), edit.fill_value)
+            members["fill_value"] = self._fill_member(self.parse(path, {key: data}), edit.fill_value)
         for name, value in members.items():
             data = patched(key, data, [name], value)
         if self.parse(path, {key: data}) is None:

@@ -218,8 +218,7 @@ class V32019Layout(Layout):
         if edit.shape is not None:
             data = patched(key, data, ["shape"], list(edit.shape))
         if edit.fill_value is not None:
-            for name, value in self._fill_member(node, edit.fill_value).items():
-                data = patched(key, data, [name], value)
+            data = patched(key, data, ["fill_value"], self._fill_member(node, edit.fill_value))
         if data == documents[key]:
             return {}
         self.parse(path, {key: data})

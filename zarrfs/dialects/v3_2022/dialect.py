@@ -250,7 +250,7 @@ class V3Draft2022Layout(Layout):
                 raise MetadataError(f"{path}: a group has no shape", key=path)
             members["shape"] = list(edit.shape)
         if edit.fill_value is not None:
-            members |= self._fill_member(node, edit.fill_value)
+            members["fill_value"] = self._fill_member(node, edit.fill_value)
         if not members:
             return {}
         data = documents[key]

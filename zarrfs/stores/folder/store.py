@@ -419,9 +419,10 @@ class FolderStore(Store):
         return None if found is None else key_stat(found, self._tree.trusted)
 
     def _sync(self, targets: Sequence[Key | Prefix]) -> None:
-        of = {kind: [parts_of(each) for each in targets if type(each) is kind] for kind in (Key, Prefix, Contents, IfUnsynced)}
-        values = of[Key] + [parts for parts in of[IfUnsynced] if self._tree.unsynced.may_have(parts)]
-        self._tree.sync(values, of[Prefix], of[Contents])
+        needed = [each for each in targets if not isinstance(each, IfUnsynced) or self._tree.unsynced.may_have(parts_of(each))]
+        values = [parts_of(each) for each in needed if not isinstance(each, Prefix)]
+        contents = [parts_of(each) for each in needed if isinstance(each, Contents)]
+        self._tree.sync(values, [parts_of(each) for each in needed if type(each) is Prefix], contents)
 
     async def _wait(self, targets: Iterable[Key | Prefix], function: Callable[..., T], *args: object) -> T:
         """Run ``function``, which concerns ``targets``, in a thread."""
