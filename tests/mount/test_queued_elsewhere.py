@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,44 @@ def test_another_array_of_the_same_folder_gets_none(store: Path, tmp_path: Path)
         os.replace(document.with_name("edited"), document)
         np.load(mount.path / "npy/b.npy")
     assert elements(store / "b") == [7, 7, 7, 7]
+
+
+def unlink(mount: Path) -> None:
+    (mount / "npy/g/a.npy").unlink()
+
+
+def remove_group(mount: Path) -> None:
+    # Of what took the place of the array, its chunks are another folder: ESTALE.
+    shutil.rmtree(mount / "chunks/g", ignore_errors=True)
+
+
+def save_over(mount: Path) -> None:
+    np.save(mount / "npy/g/new.npy", np.zeros(LENGTH * CHUNKS, "i4"))
+    os.rename(mount / "npy/g/new.npy", mount / "npy/g/a.npy")
+
+
+def rename_over(mount: Path) -> None:
+    os.rename(mount / "npy/a.npy", mount / "npy/g/a.npy")
+
+
+@pytest.mark.parametrize("is_inside", [True, False], ids=["in the store", "out of the store"])
+@pytest.mark.parametrize("is_another_there", [False, True], ids=["moved", "replaced"])
+@pytest.mark.parametrize("end", [unlink, remove_group, save_over, rename_over])
+def test_what_this_mount_then_removes_at_the_old_path_is_not_their_array(
+    store: Path, tmp_path: Path, end: Callable[[Path], None], is_another_there: bool, is_inside: bool
+) -> None:
+    (store / "g").mkdir()
+    shutil.copy(store / "zarr.json", store / "g")
+    for name in ("g/a", "other"):
+        shutil.copytree(store / "a", store / name)
+    options = ("--shard-delay", "600", "--no-watch", "--metadata-ttl", "60", "--cache-dir", str(tmp_path / "cache"))
+    away = store / "b" if is_inside else tmp_path / "b"
+    with mounted(store, *options, ends_with=0 if is_inside else 7) as mount:
+        np.load(mount.path / "npy/g/a.npy")
+        write_chunk(mount, "g/a", 1, 88)
+        os.rename(store / "g/a", away)
+        if is_another_there:
+            os.rename(store / "other", store / "g/a")
+        end(mount.path)
+    assert elements(away) == ([7, 88, 7, 7] if is_inside else [7, 7, 7, 7])
+    assert is_inside != any((tmp_path / "cache").rglob("lost.jsonl"))

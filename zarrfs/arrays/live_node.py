@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 import trio
 
 from zarrfs.errors import NodeInDoubt, NodeMoving, StaleEntry, StoreTimeout
-from zarrfs.keys import NodePath, Prefix
+from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.locks import LockTable
@@ -106,6 +106,15 @@ class LiveNode:
         if folder is None or anchor is None or (folder == other.folder and other.why_gone is None) or other.erased_by_mount:
             return False
         return anchor.prefix() == folder
+
+    @property
+    def is_moved_away(self) -> bool:
+        """True if another program has renamed its folder, as far as that is held: what this mount erases at its path is not it."""
+        anchor = self.anchor
+        if anchor is None or not anchor.holds or anchor.is_erased:
+            return False
+        prefix = anchor.prefix()
+        return prefix is None or not (prefix.startswith(APART) or prefix == self.folder)
 
     # --- for readers and writers ---------------------------------------------------------------------------------------------
 

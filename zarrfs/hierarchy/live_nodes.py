@@ -162,15 +162,15 @@ class LiveNodes:
                 if target not in (node.path.prefix, node.chunk_prefix):
                     node.end("lost its folder during creation")
             elif node.is_described_at(target) or (not self.lock.is_changing(node.path) and node.has_lost(chunks=True)):
-                node.erased_by_mount = True
-                self._end(node, ERASED)
+                node.erased_by_mount = not node.is_moved_away
+                self._end(node, ERASED if node.erased_by_mount else GONE)
 
     def replaced(self, node: LiveArray, path: NodePath, chunk_prefix: Prefix) -> None:
         """Record that another array replaced ``node``, at ``path``, in this mount: see `Hierarchy.replaced`."""
         self._forget(node)
+        node.erased_by_mount = not node.is_moved_away
         # It was moved aside, or erased; errors name its last path.
         node.move(path, chunk_prefix)
-        node.erased_by_mount = True
         why = "was replaced by another array"
         if node.why_gone is None:
             self._end(node, why)

@@ -182,7 +182,8 @@ class Hierarchy:
     async def replaced(self, live: LiveArray, path: NodePath, chunk_prefix: Prefix) -> None:
         """Record that this mount replaced ``live``, at ``path``, by another array. What is queued for it is dropped with it."""
         self.live.replaced(live, path, chunk_prefix)
-        await self.queued.drop_of(live)
+        if live.erased_by_mount:
+            await self.queued.drop_of(live)
 
     def documents_mtime_ns(self, path: NodePath) -> int | None:
         """Return the time of the newest document of a node that was looked up, if the store keeps times."""

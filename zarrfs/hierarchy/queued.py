@@ -36,9 +36,9 @@ class QueuedShards:
         return self._queue.below(prefix) if self._queue is not None else []
 
     async def drop(self, shards: Iterable[QueuedShard]) -> None:
-        """Forget what is queued for these shards, which are erased."""
+        """Forget what is queued for these shards, which are erased; not for those of arrays that another program has moved away."""
         if self._queue is not None:
-            await self._queue.drop(shards)
+            await self._queue.drop([each for each in shards if not each.node.is_moved_away])
 
     async def drop_of(self, node: LiveNode) -> None:
         """Forget what is queued for the shards of this array."""
