@@ -153,7 +153,9 @@ class ChunkFile(NodeContent):
         if not await self._context.hierarchy.is_current(before):
             now = await self._context.hierarchy.array(before.live.path)
             was = self._form_of_bytes
-            if now is not None and now.array.has(self._coords):
+            # A save, or another program, may have replaced it meanwhile.
+            before.live.check()
+            if now is not None and now.live is before.live and now.array.has(self._coords):
                 self._open_array = now
                 if self._form_of_bytes == was:
                     return now
