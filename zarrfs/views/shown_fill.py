@@ -7,13 +7,13 @@ array appears as follows:
     .zarray fill_value   is _FillValue, else null; "NaN" if the array's own fill value is NaN and there is no _FillValue
     .zattrs _FillValue   is a plain number for integer and floating-point types (netCDF masks by it), and is left out if .zarray alone
                          represents it: NaN, infinities, and other types
-    missing chunks       can be read, and are listed, if .zarray does not give their value
+    missing chunks       can be read, and are listed, if .zarray does not give their value bit for bit ("NaN" has no payload)
     removed chunks       are stored with the value that .zarray gives them, if that is not the array's own fill value
 
 A ``_FillValue`` that the type cannot hold is shown unchanged, beside null. Dialects in whose software ``fill_value`` is both
 (`Dialect.fill_value_marks_missing`) are shown unchanged, except arrays with a fill value of zero in dialects without null: it is the
-default there, and no sign that zeros are missing data. Writes are converted in the other direction; docs/design/024-fill-values.md has
-the rules.
+default there, and no sign that zeros are missing data. A NaN with a payload, which 2022 has, is shown as "NaN", and missing chunks as
+in v3. Writes are converted in the other direction; docs/design/024-fill-values.md has the rules.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def shown_attributes(node: ArrayNode) -> dict[str, Any]:
 
 
 def says_what_is_missing(node: ArrayNode) -> bool:
-    """Return True if readers of ``.zarray`` fill missing chunks with the array's own fill value."""
-    return not _is_apart(node) or cf.are_equal(node.metadata.data_type, shown_fill(node), node.metadata.fill_bytes)
+    """Return True if readers of ``.zarray`` fill missing chunks with the array's own fill value, bit for bit."""
+    shown = _read_fill(node)
+    return not _is_apart(node) if shown is None else shown == node.metadata.fill_bytes
 
 
 def removed_reads_as(node: ArrayNode) -> bytes | None:
@@ -69,8 +70,7 @@ def removed_reads_as(node: ArrayNode) -> bytes | None:
 
     Programs (zarr-python 3, tensorstore, GDAL) remove a chunk instead of writing it if all its elements equal this one.
     """
-    shown = shown_fill(node)
-    return None if shown is None or says_what_is_missing(node) else replace(node.metadata, fill_value=shown).fill_bytes
+    return None if says_what_is_missing(node) else _read_fill(node)
 
 
 def may_be_unlisted(metadata: ArrayMetadata) -> bool:
@@ -163,6 +163,12 @@ def new_attributes(
     if cf.NAME in attributes and not cf.are_equal(data_type, written, fill):
         raise _conflict(ident, attributes[cf.NAME])
     return {**attributes, cf.NAME: cf.encode(data_type, fill)}
+
+
+def _read_fill(node: ArrayNode) -> bytes | None:
+    """Return the element that readers of ``.zarray`` find in it; None for null. v2 has "NaN" for each NaN, whatever its payload."""
+    shown, data_type = shown_fill(node), node.metadata.data_type
+    return shown if shown is None or not cf.has_form(data_type) else cf.with_plain_nan(data_type, shown)
 
 
 def _is_apart(node: ArrayNode) -> bool:
