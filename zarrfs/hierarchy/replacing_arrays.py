@@ -6,7 +6,8 @@ dimension names     where the number of dimensions stays
 chunk shape         where the number of dimensions stays and the grid is regular (or the shape stays); shards with it
 chunk keys          always
 codecs              all where the data type stays; else those that store every type exactly: transpose, bytes, bytes -> bytes codecs.
-                    Filters on elements (delta, fixedscaleoffset, ...) were chosen for the former elements, and may round
+                    Filters on elements (delta, fixedscaleoffset, ...) were chosen for the former elements, and may round. Structures
+                    become little-endian
 fill value          where the new type can hold it; else undefined, where the layout can say so: zero would make zeros missing data; else
                     zero
 """
@@ -116,7 +117,11 @@ def _codecs(old: ArrayMetadata, fresh: ArrayMetadata) -> Sequence[CodecSpec]:
     if (old.data_type, old.ndim) == (fresh.data_type, fresh.ndim):
         return old.codecs
     sizes = old.data_type.itemsize, fresh.data_type.itemsize
-    return [_sized(spec, *sizes) for spec in old.codecs if _stays(spec, old, fresh)]
+    kept = [_sized(spec, *sizes) for spec in old.codecs if _stays(spec, old, fresh)]
+    if fresh.data_type.dtype.names is not None and old.data_type != fresh.data_type:
+        # zarr-python 3.1 and zarrs read every structure as little-endian, whatever the byte order of `bytes`.
+        return [replace(spec, configuration={"endian": "little"}) if spec.name == "bytes" else spec for spec in kept]
+    return kept
 
 
 def _stays(spec: CodecSpec, old: ArrayMetadata, fresh: ArrayMetadata) -> bool:
