@@ -76,10 +76,10 @@ def _is_final(case: Case) -> bool:
 
 
 def _is_apart(case: Case, node: Node) -> bool:
-    """Return True if ``.zarray`` does not show the fill value of the store: in final v3, and for zero in its drafts."""
+    """Return True if ``.zarray`` does not show the fill value of the store: in final v3, and for zero and some NaNs in its drafts."""
     fill = node["fill_value"] if isinstance(node["fill_value"], list) else [node["fill_value"]]
     is_zero = all(part in (0, "") and part is not None for part in fill)
-    return _is_final(case) or (case.name.startswith(("v3_2", "v3_draft")) and is_zero)
+    return _is_final(case) or (case.name.startswith(("v3_2", "v3_draft")) and (is_zero or _has_unnamed_nan(node)))
 
 
 def _is_fill_shown(node: Node) -> bool:
@@ -89,8 +89,24 @@ def _is_fill_shown(node: Node) -> bool:
     dtype = np.dtype(described if described and node["dtype"] != "object" else object)
     if dtype.kind not in "biufcSUO":
         return True
+    return dtype.kind in "fc" and bool(_nans(node)) and not _has_unnamed_nan(node)
+
+
+def _nans(node: Node) -> list[str]:
     fill = node["fill_value"] if isinstance(node["fill_value"], list) else [node["fill_value"]]
-    return dtype.kind in "fc" and any(isinstance(part, str) and (part == "NaN" or part.startswith("0x")) for part in fill)
+    return [part for part in fill if isinstance(part, str) and (part == "NaN" or _is_nan_in_hex(part))]
+
+
+def _is_nan_in_hex(text: str) -> bool:
+    data = bytes.fromhex(text[2:]) if text.startswith("0x") else b""
+    return len(data) in (2, 4, 8) and bool(np.isnan(np.frombuffer(data, f">f{len(data)}")[0]))
+
+
+def _has_unnamed_nan(node: Node) -> bool:
+    """Return True if the fill value has a NaN other than NumPy's, the only one that Zarr v2 names."""
+    named = ("NaN", *(f"0x{np.array(np.nan, number).tobytes().hex()}" for number in (">f2", ">f4", ">f8")))
+    described = node.get("npy_dtype")
+    return isinstance(described, str) and np.dtype(described).kind in "fc" and not set(_nans(node)) <= set(named)
 
 
 def plain_dtype(case: Case, node: Node) -> np.dtype[Any]:
