@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from zarrfs import __version__, errors
-from zarrfs.command import exit_codes, main
+from zarrfs.command import answering, exit_codes, main
 from zarrfs.lifecycle.parent import READY_CONFIG, READY_FD
 from zarrfs.options.config import MountConfig, options
 
@@ -167,9 +167,9 @@ def test_locations_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     (tmp_path / "real.zarr").mkdir()
     (tmp_path / "name.zarr").symlink_to("real.zarr")
     monkeypatch.chdir(tmp_path)
-    assert main.located("name.zarr/", "m/") == (f"{tmp_path}/name.zarr", f"{tmp_path}/m")
-    assert main.located(f"file://{tmp_path}/real.zarr") == (f"{tmp_path}/real.zarr", "")
-    assert main.located("memory:", "/m") == ("memory:", "/m")
+    assert answering.absolute("name.zarr/", "m/") == (f"{tmp_path}/name.zarr", f"{tmp_path}/m")
+    assert answering.absolute(f"file://{tmp_path}/real.zarr") == (f"{tmp_path}/real.zarr", "")
+    assert answering.absolute("memory:", "/m") == ("memory:", "/m")
 
 
 @pytest.fixture

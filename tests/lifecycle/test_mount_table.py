@@ -30,3 +30,10 @@ def test_places_are_resolved_as_far_as_the_mountpoint(tmp_path: Path) -> None:
     assert mount_table.resolved(str(tmp_path / "to-proc")) == "/proc"
     assert mount_table.resolved("/proc/../proc/") == "/proc"
     assert mount_table.resolved("/") == "/"
+
+
+def test_mounts_around_a_path() -> None:
+    around = {mount.mountpoint for mount in mount_table.mounts_around("/proc/self")}
+    assert {"/", "/proc"} <= around
+    assert "/proc" in {mount.mountpoint for mount in mount_table.mounts_around("/")}
+    assert "/proc" not in {mount.mountpoint for mount in mount_table.mounts_around("/pro")}

@@ -2,8 +2,8 @@
 
     python hanging_folder.py MOUNTPOINT FILES    # a JSON object: names and texts of the files in it
 
-Prints ``mounted`` when it is usable, then a line for each line of input: ``hang`` (later requests are accepted and never answered),
-``answer`` (all continue). The kernel caches nothing of it. Ends when it is unmounted.
+Prints ``mounted`` when it is usable, then a line for each line of input: ``hang N`` (N more requests are answered, 0 by default, and
+later ones are accepted and never answered), ``answer`` (all continue). The kernel caches nothing of it. Ends when it is unmounted.
 """
 
 from __future__ import annotations
@@ -26,6 +26,13 @@ class Folder(pyfuse3.Operations):
         self._files = [(name.encode(), text.encode()) for name, text in files.items()]
         self.answers = trio.Event()
         self.answers.set()
+        self.left = 0
+
+    async def _turn(self) -> None:
+        if not self.answers.is_set() and self.left:
+            self.left -= 1
+            return
+        await self.answers.wait()
 
     def _entry(self, inode: int) -> pyfuse3.EntryAttributes:
         entry = pyfuse3.EntryAttributes()
@@ -39,11 +46,11 @@ class Folder(pyfuse3.Operations):
         return entry
 
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext | None = None) -> pyfuse3.EntryAttributes:
-        await self.answers.wait()
+        await self._turn()
         return self._entry(inode)
 
     async def lookup(self, parent: int, name: bytes, ctx: pyfuse3.RequestContext | None = None) -> pyfuse3.EntryAttributes:
-        await self.answers.wait()
+        await self._turn()
         for inode, (known, _) in enumerate(self._files, 2):
             if name == known:
                 return self._entry(inode)
@@ -52,25 +59,33 @@ class Folder(pyfuse3.Operations):
     async def create(
         self, parent: int, name: bytes, mode: int, flags: int, ctx: pyfuse3.RequestContext
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
-        await self.answers.wait()
+        await self._turn()
         raise pyfuse3.FUSEError(errno.ENOSPC)
 
+    async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+        await self._turn()
+        found = pyfuse3.StatvfsData()
+        found.f_bsize = found.f_frsize = 4096
+        found.f_blocks = found.f_bfree = found.f_bavail = 1 << 20
+        found.f_namemax = 255
+        return found
+
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
-        await self.answers.wait()
+        await self._turn()
         return inode
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        await self.answers.wait()
+        await self._turn()
         for inode, (name, _) in enumerate(self._files[start_id:], start_id + 2):
             if not pyfuse3.readdir_reply(token, name, self._entry(inode), inode - 1):
                 return
 
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        await self.answers.wait()
+        await self._turn()
         return pyfuse3.FileInfo(fh=inode)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        await self.answers.wait()
+        await self._turn()
         return self._files[fh - 2][1][off : off + size]
 
 
@@ -80,10 +95,10 @@ def main(arguments: Sequence[str]) -> None:
     pyfuse3.init(folder, mountpoint, {"fsname=hanging", "subtype=hanging"})
 
     def obey(line: str) -> None:
-        match line.strip():
-            case "hang":
-                folder.answers = trio.Event()
-            case "answer":
+        match line.split():
+            case ["hang", *number]:
+                folder.answers, folder.left = trio.Event(), int(number[0]) if number else 0
+            case ["answer"]:
                 folder.answers.set()
         print("done", flush=True)
 

@@ -19,6 +19,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -68,13 +69,22 @@ class ForkedProcess:
             # "python -P -m zarrfs ..."
             _run(None, command[command.index("zarrfs") + 1 :], env)
 
-    def wait(self) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
+            pidfd = os.pidfd_open(self.pid)
+            try:
+                if not select.select([pidfd], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("zarrfs", timeout or 0)
+            finally:
+                os.close(pidfd)
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode
 
     def terminate(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
 
 
 def _run(script: str | None, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -135,7 +145,9 @@ def main(fd: int) -> None:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.suppress(SystemExit):
         sys.argv = ["zarrfs", "mount", "--help"]
         program.main()
-    background.subprocess = SimpleNamespace(Popen=ForkedProcess, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
+    background.subprocess = SimpleNamespace(
+        Popen=ForkedProcess, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
+    )  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
     # No process waits for the answering one, which waits for its child.

@@ -6,7 +6,6 @@ advice, and an exit code from one table; ``--log-level debug`` adds a traceback.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zarrfs import __version__
+from zarrfs.command.answering import check_before, located, may_hang
 from zarrfs.command.exit_codes import EXIT_CODES, INTERRUPTED, end, ended, log_cause, outcome_of, print_line
 from zarrfs.command.parser import Argument, Option, Program
 from zarrfs.errors import UsageError
@@ -173,6 +173,11 @@ def info(store: str, node: str | None, as_json: bool, mount_options: Sequence[st
     quirks (deviations of its producer from the specification). These are shown in full for NODE, and for a store of one node. --json
     gives everything of all nodes, with null for what is unknown.
     """
+    config = located(resolve(store, mount_options=mount_options, config_file=config_file))
+    return may_hang(config, lambda: _info(config, node, as_json))
+
+
+def _info(config: MountConfig, node: str | None, as_json: bool) -> int:
     from zarrfs.daemon import garbage
 
     garbage.collect_nothing()
@@ -187,7 +192,6 @@ def info(store: str, node: str | None, as_json: bool, mount_options: Sequence[st
     from zarrfs.reports.info import describe, describe_each
     from zarrfs.reports.info_text import InfoTree
 
-    config = resolve(*located(store), mount_options=mount_options, config_file=config_file)
     log_file.configure(config.log_level, config.log_file)
 
     async def in_json() -> None:
@@ -222,6 +226,11 @@ def check(store: str, node: str, as_json: bool, repair: bool, mount_options: Seq
     """
     # Unsupported chunks count as not checked: `zarrfs check a && rm -r b` relies on the whole of a, and programs that test archives
     # (unzip -t, 7z t) fail for unknown methods. The two kinds are listed apart.
+    config = located(resolve(store, mount_options=mount_options, config_file=config_file))
+    return may_hang(config, lambda: _check(config, node, as_json, repair))
+
+
+def _check(config: MountConfig, node: str, as_json: bool, repair: bool) -> int:
     from zarrfs.daemon import garbage
 
     garbage.collect_nothing()
@@ -234,7 +243,6 @@ def check(store: str, node: str, as_json: bool, repair: bool, mount_options: Seq
     from zarrfs.reports import check as checking
     from zarrfs.reports import check_text
 
-    config = resolve(*located(store), mount_options=mount_options, config_file=config_file)
     log_file.configure(config.log_level, config.log_file)
 
     async def checked() -> Report:
@@ -300,23 +308,10 @@ def _mount(config: MountConfig) -> int:
     """Mount as configured, in the foreground or in the background."""
     from zarrfs.command.serving import serve
     from zarrfs.lifecycle import background
-    from zarrfs.lifecycle.mountpoint import check as check_before
-    from zarrfs.stores.urls import local_path
 
-    store, mountpoint = located(config.store, config.mountpoint)
-    config = dataclasses.replace(config, store=store, mountpoint=mountpoint)
-    check_before(config, local_path(config.store), print_line)
+    config = located(config)
+    check_before(config, print_line)
     if config.foreground:
         return serve(config)
     outcome, _ = background.start(config)
     return end(outcome)
-
-
-def located(store: str, mountpoint: str = "") -> tuple[str, str]:
-    """Return store and mountpoint with absolute paths: the daemon runs in another folder."""
-    import os
-
-    # Links are not resolved: whole-array files are named after the store as written.
-    from zarrfs.stores.urls import absolute
-
-    return absolute(store), os.path.abspath(mountpoint) if mountpoint else ""

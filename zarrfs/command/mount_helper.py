@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from zarrfs import __version__
+from zarrfs.command.answering import absolute, check_before, located
 from zarrfs.command.exit_codes import outcome_of
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.lifecycle import standard_files
@@ -157,24 +158,18 @@ def configuration(call: Call, print_line: Callable[[str], None]) -> MountConfig:
     """Return the configuration of a call of `mount.zarrfs`. Raises `UsageError`; with ``-s``, unknown options are printed instead."""
     spec, folder = call.operands
     # fstab is readable by everyone: a store whose URL contains secrets is named in the file of `-o config=`.
-    store = None if spec == NO_STORE else _absolute(spec)
+    store = None if spec == NO_STORE else spec
     sloppily = (lambda name: print_line(f"-o {name}: unknown option, ignored")) if "s" in call.flags else None
     config = resolve(store, os.path.abspath(folder), mount_options=[join_mount_options(_asked(call.options))], unknown=sloppily)
     if config.foreground:
         raise UsageError("foreground: not possible with mount(8), which returns once the mount is usable: use `zarrfs mount -f`")
     # mount(8) recognizes a mounted line of fstab by its source, so the spelling must be that of fstab.
-    return dataclasses.replace(config, source=_from_anywhere(spec))
-
-
-def _absolute(spec: str) -> str:
-    from zarrfs.stores.urls import absolute
-
-    return absolute(spec)
+    return dataclasses.replace(located(config), source=_from_anywhere(spec))
 
 
 def _from_anywhere(spec: str) -> str:
     """Return ``spec`` as written, except for a relative path, which becomes absolute; mount(8) passes one only if it does not exist."""
-    return spec if spec.startswith("/") or ":" in spec or spec == NO_STORE else _absolute(spec)
+    return spec if spec.startswith("/") or ":" in spec or spec == NO_STORE else absolute(spec)[0]
 
 
 def _asked(arguments: Sequence[str]) -> list[str]:
@@ -190,8 +185,7 @@ def _asked(arguments: Sequence[str]) -> list[str]:
 
 def _mount(call: Call, print_line: Callable[[str], None], urls: list[str]) -> int:
     """Mount as `mount.zarrfs`, return the exit code, and add the store's URL to ``urls``."""
-    from zarrfs.lifecycle import background, mountpoint
-    from zarrfs.stores.urls import local_path
+    from zarrfs.lifecycle import background
 
     config = configuration(call, print_line)
     urls.append(config.store)
@@ -199,7 +193,7 @@ def _mount(call: Call, print_line: Callable[[str], None], urls: list[str]) -> in
     what = f"{public_url(config.source)} on {config.mountpoint}"
     if verbose:
         print_line(f"{'would mount' if fake else 'mounting'} {what}{_chosen(config)}")
-    mountpoint.check(config, local_path(config.store), print_line)
+    check_before(config, print_line)
     if fake:
         _open(config)
         return 0
@@ -213,10 +207,11 @@ def _open(config: MountConfig) -> None:
     """Open the store and close it; raise the error if that fails."""
     import trio
 
-    from zarrfs.stores.opening import open_store
+    from zarrfs.stores.opening import in_time, open_store
 
     async def opened() -> None:
-        await (await open_store(config.store, read_only=True)).aclose()
+        store = await in_time(config.timeout, config.store, lambda: open_store(config.store, read_only=True))
+        await store.aclose()
 
     trio.run(opened)
 

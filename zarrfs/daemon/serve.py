@@ -42,8 +42,8 @@ from zarrfs.options.config import MountConfig, options
 from zarrfs.options.redact import public_url, redact
 from zarrfs.printable import printable
 from zarrfs.stores.base import Store
-from zarrfs.stores.opening import open_store
-from zarrfs.stores.urls import parse
+from zarrfs.stores.opening import in_time, is_unsharded, open_store
+from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.unsharded import UnshardedStore
 
 log = logging.getLogger(__name__)
@@ -79,9 +79,9 @@ async def serve(
     keep_freed_memory()
     raise_limit()
     sys.setswitchinterval(SWITCH_INTERVAL)
-    store = await open_store(config.store, config.read_only)
+    store = await in_time(config.timeout, config.store, lambda: open_store(config.store, config.read_only))
     try:
-        if parse(config.store).unsharded:
+        if await in_time(config.timeout, config.store, lambda: is_unsharded(config.store)):
             layouts = dialects(config.dialect_choices)
             store = UnshardedStore(store, ShardedArrays(store, ttl=config.metadata_ttl, dialects=layouts))
         store.set_owner(config.uid, config.gid)
@@ -110,7 +110,7 @@ async def _tree(config: MountConfig, store: Store, background: trio.Nursery) -> 
     """Return the tree, after recovery of interrupted operations; read-only if only a later zarrfs can recover them."""
     try:
         if store.capabilities.write and not config.read_only:
-            await require_known(Intents(store))
+            await require_known(Intents(DeadlineStore(store, config.timeout, background)))
     except IntentTooNew as error:
         log.warning("%s: mounted read-only, interrupted operation of a later zarrfs: %s", store.url, error)
         config = dataclasses.replace(config, read_only=True)

@@ -51,7 +51,7 @@ def run(mount: Mount, program: str, *arguments: str, patience: float) -> subproc
     path = programs.find(program)
     if path is None:
         raise FileNotFoundError(program)
-    whose: dict[str, Any] = {"preexec_fn": _end_with_us}
+    whose: dict[str, Any] = {"preexec_fn": end_with_us}
     if is_somebody_else(mount):
         assert mount.owner is not None
         whose = {"user": mount.owner.uid, "group": mount.owner.gid, "extra_groups": (), "umask": 0o077}
@@ -88,14 +88,14 @@ def read(mount: Mount, path: str, patience: float) -> bytes:
     return done.stdout
 
 
-def _end_with_us() -> None:
-    """In the child: end with the parent, which any signal may end, after which the result is useless."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def end_with_us(number: int = signal.SIGKILL) -> None:
+    """In a child: get a signal when the parent ends, which any signal may end, after which the result is useless."""
+    _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _limit(patience: float) -> None:
     """In the child: end with the parent, and drop limits beyond a user's, while it is not traceable, before exec."""
-    _end_with_us()
+    end_with_us()
     for limit, most in (
         (resource.RLIMIT_CPU, int(patience) + 1),
         (resource.RLIMIT_CORE, 0),

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from zarrfs.errors import ZarrfsError
@@ -28,6 +29,7 @@ from zarrfs.options.redact import public_url
 
 _TAIL_NBYTES = 4096
 _PATIENCE = 5.0
+_MOMENT = 1.0
 
 
 # --- the parent -----------------------------------------------------------------------------------------------------------------
@@ -78,14 +80,14 @@ def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -
         _call_off(process, config)
         raise Interrupted(signals.first)
     if error is not None:
-        process.terminate()
-        process.wait()
+        _call_off(process, config, config.timeout + _PATIENCE)
         return Outcome(
             1, f"{config.mountpoint}: mounted, but not usable: {error.strerror or error}; see {config.log_file}"
         ), process
     if is_ready:
         return Outcome(0), process
-    process.wait()
+    # It has sent its outcome, and cannot end while a thread waits for a store that hangs.
+    _has_ended(process, _MOMENT if output else None)
     if mount_table.mount_at(mount_table.resolved(config.mountpoint)) not in (None, before):
         # It was killed between its mount and its first answer.
         _clear(config)
@@ -114,17 +116,41 @@ def _looked_at(mountpoint: str, signals: Heard) -> OSError | None:
     return errors[0] if errors else None
 
 
-def _call_off(process: subprocess.Popen[bytes], config: MountConfig) -> None:
+def _call_off(process: subprocess.Popen[bytes], config: MountConfig, patience: float = _PATIENCE) -> None:
     """End a daemon whose mount is unused, and remove the mount if there is one."""
     process.terminate()
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
+    if not _has_ended(process, patience):
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            # Else it ends when the store it opens answers, and does nothing until then.
-            process.wait(1)
+        # Else it ends when the store it opens answers, and does nothing until then.
+        _has_ended(process, _MOMENT)
     _clear(config)
+
+
+def _has_ended(process: subprocess.Popen[bytes], patience: float | None) -> bool:
+    """Wait for the end of the process, for some seconds; not if only threads are left that wait in the kernel."""
+    end = None if patience is None else time.monotonic() + patience
+    while True:
+        try:
+            process.wait(_MOMENT / 10)
+        except subprocess.TimeoutExpired:
+            if (end is not None and time.monotonic() > end) or _has_only_threads(process.pid):
+                return False
+        else:
+            return True
+
+
+def _has_only_threads(pid: int) -> bool:
+    """Return True if the main thread of a process has ended, but another one has not."""
+    try:
+        states = [_state(f"/proc/{pid}/task/{task}") for task in os.listdir(f"/proc/{pid}/task")]
+        return _state(f"/proc/{pid}") == "Z" and "D" in states
+    except OSError:
+        return False
+
+
+def _state(process: str) -> str:
+    with open(f"{process}/stat", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[0]
 
 
 def _clear(config: MountConfig) -> None:

@@ -57,6 +57,16 @@ def mounts_of(device: str) -> list[Mount]:
     return [mount for _, mount in _lines() if mount.device == device]
 
 
+def mounts_around(path: str) -> list[Mount]:
+    """Return all mounts on ``path`` (absolute, without symlinks), on folders above it, and below it."""
+    inside = path.rstrip("/") + "/"
+    return [
+        mount
+        for _, mount in _lines()
+        if inside.startswith(mount.mountpoint.rstrip("/") + "/") or mount.mountpoint.startswith(inside)
+    ]
+
+
 def is_automounted(path: str) -> bool:
     """Return True if ``path`` (absolute, without symlinks) is an automounter's mountpoint."""
     return _has_automounter(_lines_of(path))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from zarrfs.errors import MountBusy, MountpointUnusable, ZarrfsError
-from zarrfs.lifecycle import as_owner, daemons, exit_report, open_by
+from zarrfs.lifecycle import apart, as_owner, daemons, exit_report, open_by
 from zarrfs.lifecycle.daemons import Daemon
 from zarrfs.lifecycle.dead_mounts import PATIENCE, Life, life_of
 from zarrfs.lifecycle.detaching import Detaching, may_detach, user_of
@@ -53,7 +53,12 @@ def unmount(
     at once, even while it is in use; the daemon then ends when its last file is closed. Raises `MountpointUnusable` if there is no zarrfs
     mount, `ZarrfsError` if the mount is in use.
     """
-    given, mountpoint = mountpoint, resolved(mountpoint)
+    given = mountpoint
+    try:
+        mountpoint = apart.call(lambda: resolved(given), PATIENCE)
+    except TimeoutError as error:
+        what = f"{given}: not unmounted: a file system on the path did not answer within {PATIENCE:g} s"
+        raise MountpointUnusable(what, key=given) from error
     mounted = mount_at(mountpoint)
     if mounted is None or mounted.fstype != FSTYPE:
         what = "not mounted" if mounted is None else f"not a zarrfs mount but one of type {mounted.fstype}"

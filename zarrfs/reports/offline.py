@@ -25,8 +25,7 @@ from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.stores.base import Store
-from zarrfs.stores.opening import open_store
-from zarrfs.stores.urls import parse
+from zarrfs.stores.opening import in_time, is_unsharded, open_store
 from zarrfs.transformers.deadline import DeadlineStore
 from zarrfs.transformers.unsharded import UnshardedStore
 
@@ -51,9 +50,9 @@ class Placed(NamedTuple):
 @asynccontextmanager
 async def open_offline(config: MountConfig, *, read_only: bool = True) -> AsyncIterator[Store]:
     """Open ``config.store`` for the body. Raises any error of opening the store."""
-    store = await open_store(config.store, read_only=read_only)
+    store = await in_time(config.timeout, config.store, lambda: open_store(config.store, read_only=read_only))
     try:
-        if parse(config.store).unsharded:
+        if await in_time(config.timeout, config.store, lambda: is_unsharded(config.store)):
             store = UnshardedStore(store, ShardedArrays(store, ttl=math.inf, dialects=dialects(config.dialect_choices)))
         async with trio.open_nursery() as nursery:
             yield DeadlineStore(store, config.timeout, nursery)

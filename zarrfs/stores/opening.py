@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
 
 from zarrfs import threads
-from zarrfs.errors import StoreAccessDenied, StoreNotFound, UsageError
+from zarrfs.errors import StoreAccessDenied, StoreNotFound, StoreTimeout, UsageError
 from zarrfs.stores import own_files
 from zarrfs.stores.base import Store, StorePlugin
-from zarrfs.stores.urls import parse, plugin_of_scheme, store_plugins
+from zarrfs.stores.urls import StoreUrl, parse, plugin_of_scheme, store_plugins
+
+T = TypeVar("T")
+
+_EVERY = 0.5
+# In this time: what is used by nothing but the wait, and its progress bar.
+_LEAST = 0.05, 4096
 
 
 async def open_store(url: str, read_only: bool = False) -> Store:
@@ -17,7 +28,7 @@ async def open_store(url: str, read_only: bool = False) -> Store:
 
     Raises `UsageError` for an invalid URL, `StoreNotFound`, `StoreAccessDenied`; each with a one-line message for users.
     """
-    parsed = parse(url)
+    parsed = await _parsed(url)
     if parsed.layer is not None:
         plugin, prefix = parsed.layer, parsed.prefix
         assert plugin.open_inside is not None
@@ -26,6 +37,53 @@ async def open_store(url: str, read_only: bool = False) -> Store:
         return await plugin_of_scheme(parsed.scheme, url).open(parsed.location, read_only)
     plugin = await threads.io(_claimant, parsed.location, abandon_on_cancel=True)
     return await plugin.open(parsed.location, read_only)
+
+
+async def in_time(seconds: float, url: str, opening: Callable[[], Awaitable[T]]) -> T:
+    """Return ``await opening()``, of the store ``url``.
+
+    Raises `StoreTimeout` after ``seconds`` without progress: an index may take longer, as long as it is being read.
+    """
+    failures: list[Exception] = []
+    results: list[T] = []
+    async with trio.open_nursery() as nursery:
+
+        async def opened() -> None:
+            try:
+                results.append(await opening())
+            except Exception as error:  # noqa: BLE001 - raised below, without the nursery's group
+                failures.append(error)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(opened)
+        work, last = _work_done(), trio.current_time()
+        while trio.current_time() - last < seconds:
+            await trio.sleep(min(_EVERY, seconds / 4))
+            before, work = work, _work_done()
+            if any(now - then > least for now, then, least in zip(work, before, _LEAST, strict=True)):
+                last = trio.current_time()
+        nursery.cancel_scope.cancel()
+    if failures:
+        raise failures.pop()
+    if not results:
+        raise StoreTimeout(f"opening {url}: the store did not answer within {seconds:g} s", key=url)
+    return results.pop()
+
+
+async def is_unsharded(url: str) -> bool:
+    """Return `StoreUrl.unsharded`."""
+    return (await _parsed(url)).unsharded
+
+
+async def _parsed(url: str) -> StoreUrl:
+    # A path is looked at, whose file system may not answer.
+    return await threads.io(parse, url, abandon_on_cancel=True)
+
+
+def _work_done() -> tuple[float, int]:
+    """Return the seconds of the processor that this process has used, and the bytes that it has read."""
+    with open("/proc/self/io") as file:
+        return time.process_time(), sum(int(line.partition(":")[2]) for line in file if line.startswith(("rchar:", "read_bytes:")))
 
 
 def _claimant(path: str) -> StorePlugin:
