@@ -51,6 +51,8 @@ class LiveArray(LiveNode):
         """The folder of its chunks, where its document lies elsewhere."""
         self._owns_chunk_folder = False
         """True if the document has not changed from before it was read until after that folder was found."""
+        self._follows_erased = False
+        """True if that folder has followed one that was erased, and the document has not been found unchanged since."""
         self._open_array: weakref.ref[OpenArray] | None = None
         # Not a WeakSet, which takes a kilobyte.
         self._readers: tuple[weakref.ref[ArrayReader], ...] = ()
@@ -111,6 +113,7 @@ class LiveArray(LiveNode):
         # One that was removed may have lost its last chunk: the next chunk makes another.
         if self.is_apart and (not _is_held(folder) or folder.is_erased):
             self._chunk_folder, self._owns_chunk_folder = store.anchor(self.chunk_prefix, spare=True), False
+            self._follows_erased = self._follows_erased or _is_held(folder)
         held = self.anchor
         if self.folder is None or self.document is None or _is_held(held):
             return
@@ -133,7 +136,7 @@ class LiveArray(LiveNode):
     def confirmed_by_document(self) -> None:
         """Record that its document was found unchanged."""
         self.is_unread = False
-        self._owns_chunk_folder = True
+        self._owns_chunk_folder, self._follows_erased = True, False
 
     @property
     def may_have_other_chunks(self) -> bool:
@@ -141,13 +144,15 @@ class LiveArray(LiveNode):
         return self.is_apart and _is_held(self._chunk_folder) and not self._owns_chunk_folder
 
     def has_other_chunks(self, store: Store) -> bool:
-        """Return True if another folder has replaced that of its chunks.
+        """Return True if another folder has replaced that of its chunks, or it was renamed.
 
         (A folder that was removed, without another in its place, may have lost its last chunk.)"""
         held = self._chunk_folder
-        if not self.is_apart or not _is_held(held) or held.is_at(self.chunk_prefix):
+        if not self.is_apart or not _is_held(held):
             return False
-        return not isinstance(store.anchor(self.chunk_prefix, spare=True), AbsentFolder)
+        if held.is_at(self.chunk_prefix):
+            return self._follows_erased
+        return not held.is_erased or not isinstance(store.anchor(self.chunk_prefix, spare=True), AbsentFolder)
 
     def is_described_at(self, target: Key | Prefix) -> bool:
         """Return True if the document that describes it lies at ``target``."""

@@ -320,7 +320,7 @@ class LiveNodes:
                 node.is_amended = False
 
     def set_document(self, node: LiveArray, document: DocumentVersion) -> None:
-        """Record the document that describes ``node``: a document in another folder belongs to another array, however equal."""
+        """Record the document that describes ``node``: one in another folder, or with other chunks, is another array's, however equal."""
         is_new = document[1] != node.generation
         if node.document is not None and self._by_document.get(node.document) is node:
             del self._by_document[node.document]
@@ -330,7 +330,7 @@ class LiveNodes:
             self._by_document[node.document] = node
         if not node.is_described_at(node.path.prefix):
             self._apart.add(node)
-        if is_new and not node.is_in_place():
+        if is_new and (not node.is_in_place() or node.has_other_chunks(self._store)):
             self._end(node, "was replaced by another array")
         else:
             self._anchor(node)
