@@ -110,11 +110,7 @@ class LiveNode:
     @property
     def is_moved_away(self) -> bool:
         """True if another program has renamed its folder, as far as that is held: what this mount erases at its path is not it."""
-        anchor = self.anchor
-        if anchor is None or not anchor.holds or anchor.is_erased:
-            return False
-        prefix = anchor.prefix()
-        return prefix is None or not (prefix.startswith(APART) or prefix == self.folder)
+        return is_elsewhere(self.anchor, self.folder)
 
     # --- for readers and writers ---------------------------------------------------------------------------------------------
 
@@ -240,6 +236,16 @@ class LiveNode:
         if self._turn is not None:
             turn, self._turn = self._turn, None
             turn.set()
+
+
+def is_elsewhere(anchor: Anchor | None, folder: Prefix | None) -> bool:
+    """Return True if this folder, as far as it is held, has another path than ``folder``, which this mount did not give it."""
+    if anchor is None or not anchor.holds or anchor.is_erased:
+        return False
+    prefix = anchor.prefix()
+    if prefix is None:
+        return not anchor.is_erased
+    return not (prefix.startswith(APART) or prefix == folder)
 
 
 async def unfenced(fences: list[trio.Event], path: NodePath) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from zarrfs.arrays.array import Array
-from zarrfs.arrays.live_node import Confirm, LiveNode
+from zarrfs.arrays.live_node import Confirm, LiveNode, is_elsewhere
 from zarrfs.arrays.reader import ArrayReader
 from zarrfs.arrays.reader_pool import ReaderPool
 from zarrfs.keys import Key, NodePath, Prefix
@@ -132,6 +132,10 @@ class LiveArray(LiveNode):
             return self.is_in_place()
         held = self._chunk_folder
         return held is None or (self._owns_chunk_folder and held.holds and held.is_at(self.chunk_prefix))
+
+    @property
+    def is_moved_away(self) -> bool:
+        return is_elsewhere(self._chunk_folder, self.chunk_prefix) if self.is_apart else super().is_moved_away
 
     def confirmed_by_document(self) -> None:
         """Record that its document was found unchanged."""

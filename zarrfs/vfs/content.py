@@ -97,6 +97,11 @@ class Content(abc.ABC):
         """True if the value has another layout by now, or is gone: open handles are stale, and a new open gets another file."""
         return False
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if another program has moved the object that the value is part of: what this mount removes here is not the value."""
+        return False
+
     def renewed(self) -> Content:
         """Return the content for a new open: itself, unless outdated."""
         return self

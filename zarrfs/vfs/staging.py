@@ -166,8 +166,13 @@ class StagingArea:
                 raise
             self._on_removed(ident)
             for each in others:
-                each.removed = True
+                each.removed, each.lost = not each.content.is_elsewhere, each.content.is_elsewhere
             if staged is None:
+                return
+            if staged.content.is_elsewhere:
+                # Another file was removed: a program that has written to this one is told that it cannot be stored.
+                staged.lost = True
+                self.supersede(staged)
                 return
             staged.orphan = True
             self.forget(staged)

@@ -61,6 +61,10 @@ class ChunkFile(NodeContent):
     def is_outdated(self) -> bool:
         return self._open_array.live.why_gone is not None
 
+    @property
+    def is_elsewhere(self) -> bool:
+        return self._open_array.live.is_moved_away
+
     async def open_snapshot(self) -> Snapshot | None:
         # A later open of the same value finds it in the kernel's pages, if these have all of it.
         if self._cached_pages.is_whole:

@@ -42,6 +42,10 @@ class NodeDocument(DocumentContent):
     def is_outdated(self) -> bool:
         return self._bound.why_gone is not None or (self.live is not None and self.live.why_gone is not None)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        return self.live is not None and self.live.is_moved_away
+
     def follow(self) -> None:
         if self._bound.path != self.path:
             self.path = self._bound.path

@@ -83,6 +83,10 @@ class WholeArrayContent(Content):
     def is_outdated(self) -> bool:
         return self._live is not None and (self._live.why_gone is not None or self._live.layouts != self._layouts)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        return self._live is not None and self._live.is_moved_away
+
     def renewed(self) -> WholeArrayContent:
         return WholeArrayContent(self._context, self.path, self.container) if self.is_outdated else self
 
