@@ -182,8 +182,7 @@ class Hierarchy:
     async def replaced(self, live: LiveArray, path: NodePath, chunk_prefix: Prefix) -> None:
         """Record that this mount replaced ``live``, at ``path``, by another array. What is queued for it is dropped with it."""
         self.live.replaced(live, path, chunk_prefix)
-        if live.erased_by_mount:
-            await self.queued.drop_of(live)
+        await self.queued.drop_of(live)
 
     def documents_mtime_ns(self, path: NodePath) -> int | None:
         """Return the time of the newest document of a node that was looked up, if the store keeps times."""

@@ -41,6 +41,6 @@ class QueuedShards:
             await self._queue.drop([each for each in shards if not each.node.is_moved_away])
 
     async def drop_of(self, node: LiveNode) -> None:
-        """Forget what is queued for the shards of this array."""
+        """Run `drop` for the shards of this array."""
         if self._queue is not None:
-            await self._queue.drop(self._queue.of(node))
+            await self.drop(self._queue.of(node))

@@ -119,7 +119,7 @@ def _codecs(old: ArrayMetadata, fresh: ArrayMetadata) -> Sequence[CodecSpec]:
     sizes = old.data_type.itemsize, fresh.data_type.itemsize
     kept = [_sized(spec, *sizes) for spec in old.codecs if _stays(spec, old, fresh)]
     if fresh.data_type.dtype.names is not None and old.data_type != fresh.data_type:
-        # zarr-python 3.1 and zarrs read every structure as little-endian, whatever the byte order of `bytes`.
+        # zarr-python 3.1 reads every structure as little-endian, whatever the byte order of `bytes`.
         return [replace(spec, configuration={"endian": "little"}) if spec.name == "bytes" else spec for spec in kept]
     return kept
 
