@@ -87,6 +87,8 @@ class Writers:
         self.raw = raw
         self.versions = versions
         self.acknowledged: dict[str, int] = {}
+        self.first = threading.Event()
+        """Set by the first acknowledged write."""
         self.created: list[str] = []
         self.unexpected: list[BaseException] = []
         ways: list[Callable[[], None]] = [self.in_place, self.by_rename, self.by_link]
@@ -138,6 +140,7 @@ class Writers:
         try:
             while True:
                 write()
+                self.first.set()
         except OSError as error:
             if error.errno not in (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO):
                 self.unexpected.append(error)
@@ -152,11 +155,14 @@ def test_kill_9_tears_nothing_and_loses_nothing_that_was_acknowledged(tmp_path: 
     store = tmp_path / "store"
     store.mkdir()
     acknowledged = left_behind = 0
-    for _ in range(KILLS):
+    for number in range(KILLS):
         with mountpoint() as path, running(store, path) as pid:
             left_behind += sweep(store, path)
             writers = Writers(path / "raw", versions)
             writers.start()
+            # A busy machine acknowledges nothing within these milliseconds: in every second round they start after a first write.
+            if number % 2:
+                assert writers.first.wait(30)
             killer = threading.Timer(moments.uniform(0.002, 0.060), os.kill, (pid, signal.SIGKILL))
             killer.start()
             writers.join()
@@ -172,8 +178,8 @@ def test_kill_9_tears_nothing_and_loses_nothing_that_was_acknowledged(tmp_path: 
     for key in os.listdir(store):
         assert version_of((store / key).read_bytes()) is not None, f"{key} is torn"
     print(f"{KILLS} kills: {acknowledged} acknowledged, {left_behind} left a temporary file behind for a while")
-    # Else the kills prove nothing. A busy machine acknowledges few writes within these milliseconds.
-    assert acknowledged > KILLS // 4
+    # Else the kills prove nothing.
+    assert acknowledged >= KILLS // 2
 
 
 def write_in_place(path: str, ready: Connection) -> None:

@@ -295,10 +295,12 @@ def test_kill_9_leaves_every_shard_whole_old_or_new(tmp_path: Path) -> None:
     moments = random.Random(4)
     versions = iter(range(1, 1_000_000))
     kills = 20
-    for _ in range(kills):
+    for kill in range(kills):
         with mountpoint() as path, running(store, path) as pid:
             killer = threading.Timer(moments.uniform(0.005, 0.080), os.kill, (pid, signal.SIGKILL))
-            killer.start()
+            # A busy machine acknowledges nothing within these milliseconds: in every second round they start after a first write.
+            if kill % 2 == 0:
+                killer.start()
             try:
                 while True:
                     number, version = moments.randrange(16), next(versions)
@@ -311,6 +313,8 @@ def test_kill_9_leaves_every_shard_whole_old_or_new(tmp_path: Path) -> None:
                         os.close(fd)
                     if version % 3 == 0:
                         acknowledged[number] = version
+                        if killer.ident is None:
+                            killer.start()
             except OSError:
                 killer.join()
         found = array[...].reshape(16, length)
@@ -319,4 +323,5 @@ def test_kill_9_leaves_every_shard_whole_old_or_new(tmp_path: Path) -> None:
             assert found[number].tolist() == chunk(number, version, length).tolist(), f"chunk {number} is torn"
             assert version >= acknowledged[number], f"chunk {number} has lost what was acknowledged"
     print(f"{kills} kills: {next(versions) - 1} chunks written, {sum(map(bool, acknowledged.values()))} chunks acknowledged")
+    # Else the kills prove nothing.
     assert any(acknowledged.values())
