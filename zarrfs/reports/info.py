@@ -7,14 +7,14 @@ name. Every node is reported: if it is unreadable, with the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
-from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
@@ -22,6 +22,9 @@ from zarrfs.reports.info_amounts import Amounts, OnProgress, amounts_of
 from zarrfs.reports.offline import below_array, hierarchy_of, open_offline, walk_tree
 from zarrfs.transformers.remembering import RememberingStore
 from zarrfs.transformers.without_apart import WithoutApart
+
+# Number of descriptions of metadata that are kept: as many as `parse_once` shares.
+_REMEMBERED = 128
 
 OnNode = Callable[[dict[str, Any], Sequence[bool], bool], None]
 """Called with the description of a node (`describe`), and its place in the tree (`zarrfs.reports.offline.Placed`)."""
@@ -54,6 +57,7 @@ async def describe_each(
 ) -> None:
     """Call ``on_node`` for each node of `describe`, as they are read."""
     count = 0
+    descriptions = _Descriptions()
     async with open_offline(config) as store:
         hierarchy = hierarchy_of(config, RememberingStore(WithoutApart(store)))
         async with aclosing(walk_tree(hierarchy, config, path)) as found:
@@ -62,7 +66,7 @@ async def describe_each(
                     if not isinstance(node, UnsupportedNode):
                         # Read again, with its attributes.
                         node = await hierarchy.node(node.path) or node
-                    description = await _described(hierarchy, node, on_progress, indexes=indexes and not count)
+                    description = await _described(hierarchy, node, descriptions, on_progress, indexes=indexes and not count)
                 except Exception as error:  # noqa: BLE001 - a failure of one node must not hide the others
                     description = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
                 count += 1
@@ -70,7 +74,38 @@ async def describe_each(
                 on_progress("nodes", count, None)
 
 
-async def _described(hierarchy: Hierarchy, node: Node, on_progress: OnProgress, *, indexes: bool) -> dict[str, Any]:
+class _Descriptions:
+    """Descriptions of the last metadata: arrays of one store often share theirs (`zarrfs.dialects.parse_once`)."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[ArrayMetadata, dict[str, Any]]] = {}
+
+    def of(self, metadata: ArrayMetadata) -> dict[str, Any]:
+        """Return the members of an array's description that follow from its metadata."""
+        known = self._known.get(id(metadata))
+        if known is None:
+            if len(self._known) == _REMEMBERED:
+                self._known.clear()
+            # Held with its description: otherwise another one could have its id.
+            known = self._known[id(metadata)] = metadata, _of_metadata(metadata)
+        return known[1]
+
+
+def _of_metadata(metadata: ArrayMetadata) -> dict[str, Any]:
+    return {
+        **of_array(metadata),
+        "chunks_equal": metadata.chunk_grid.is_uniform,
+        "fill_text": fill(metadata)[1],
+        "chunks_possible": number(math.prod(metadata.grid_shape)),
+        "nbytes": None if metadata.data_type.is_variable else number(metadata.nbytes),
+        "shards": shards(metadata),
+        "shards_possible": number(math.prod(metadata.stored_grid_shape)) if metadata.shards else None,
+    }
+
+
+async def _described(
+    hierarchy: Hierarchy, node: Node, descriptions: _Descriptions, on_progress: OnProgress, *, indexes: bool
+) -> dict[str, Any]:
     hidden: list[str] | None
     description: dict[str, Any]
     try:
@@ -84,7 +119,8 @@ async def _described(hierarchy: Hierarchy, node: Node, on_progress: OnProgress, 
             except Exception as error:  # noqa: BLE001 - what a node declares may be beyond any use
                 kind, description = "unsupported", {"reason": reason_of(node.path, error)}
             else:
-                kind, description = "array", _of_array(node, await amounts_of(array, on_progress, indexes=indexes))
+                amounts = await amounts_of(array, on_progress, indexes=indexes)
+                kind, description = "array", _of_array(node, descriptions.of(node.metadata), amounts)
                 description["nodes_below"] = await _below(hierarchy, node)
         case GroupNode():
             kind, description = (
@@ -111,21 +147,14 @@ def _named(node: Node, hidden: list[str] | None) -> dict[str, Any]:
     return {"path": str(node.path), "kind": "", "dialect": node.dialect, "hidden_dialects": hidden}
 
 
-def _of_array(node: ArrayNode, amounts: Amounts) -> dict[str, Any]:
-    metadata = node.metadata
-    nbytes = None if metadata.data_type.is_variable else number(metadata.nbytes)
+def _of_array(node: ArrayNode, metadata: Mapping[str, Any], amounts: Amounts) -> dict[str, Any]:
+    nbytes = metadata["nbytes"]
     return {
-        **of_array(metadata),
-        "chunks_equal": metadata.chunk_grid.is_uniform,
-        "fill_text": fill(metadata)[1],
+        **metadata,
         "chunks_stored": amounts.chunks,
-        "chunks_possible": number(math.prod(metadata.grid_shape)),
         "stored_nbytes": amounts.nbytes,
-        "nbytes": nbytes,
         "ratio": nbytes / amounts.nbytes if nbytes is not None and amounts.nbytes else None,
-        "shards": shards(metadata),
         "shards_stored": amounts.shards,
-        "shards_possible": number(math.prod(metadata.stored_grid_shape)) if metadata.shards else None,
         "indexes": amounts.indexes,
         "error": amounts.error,
         "quirks": list(node.quirks),

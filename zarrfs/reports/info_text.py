@@ -30,6 +30,10 @@ _BARE = {"json2", "msgpack2"}
 _DROPPED = {("endian", "little"), ("blocksize", "0"), ("scale_factor", "1")}
 
 
+Line = Sequence[tuple[str, str]]
+"""Parts of a line, each with a style of rich: only for a terminal is a `rich.text.Text` made of them, which takes long."""
+
+
 class InfoTree:
     """The tree on ``console``, printed node by node. ``whole``: with attributes and quirks of the first node, the one requested."""
 
@@ -46,7 +50,7 @@ class InfoTree:
         """Print a node; ``followed`` and ``has_nodes``: its place in the tree (`zarrfs.reports.offline.Placed`)."""
         is_first = not self._paths
         if is_first:
-            self._print((), _text(self._store, "bold"))
+            self._print((), [_part(self._store, "bold")])
         path, level = node["path"], len(followed) - 1
         base = self._paths[level - 1] if level else "/"
         name = path.removeprefix(base).lstrip("/") or path
@@ -63,46 +67,45 @@ class InfoTree:
             self._console.file.flush()
             self._flushed = now
 
-    def _print(self, followed: Sequence[bool], line: Text) -> None:
+    def _print(self, followed: Sequence[bool], line: Line) -> None:
         space, through, fork, end = self._guides
         above = "".join(through if each else space for each in followed[:-1])
         first = above + (fork if followed[-1] else end) if followed else ""
         if not self._console.is_terminal:
             # A file or pipe has no width to wrap at.
-            self._console.file.write(f"{first}{line.plain}\n")
+            self._console.file.write(f"{first}{''.join([part for part, _ in line])}\n")
             return
         rest = above + (through if followed[-1] else space) if followed else ""
-        for number, part in enumerate(line.wrap(self._console, max(_NARROW, self._console.width - len(first)))):
+        for number, part in enumerate(Text.assemble(*line).wrap(self._console, max(_NARROW, self._console.width - len(first)))):
             self._console.print(Text().append(rest if number else first, "dim").append_text(part), soft_wrap=True)
 
 
-def _items(node: Mapping[str, Any], more: bool) -> Iterator[tuple[Text, Sequence[Text]]]:
+def _items(node: Mapping[str, Any], more: bool) -> Iterator[tuple[Line, Sequence[Line]]]:
     """Yield the lines on a node below its own, each with those below it; ``more``: with shards, attributes and quirks."""
     for line in _warnings(node):
-        yield _text(line, "yellow"), ()
+        yield [_part(line, "yellow")], ()
     if more:
         for line in _shards(node) if node["kind"] == "array" else ():
-            yield _text(line), ()
+            yield [_part(line)], ()
         for line in node.get("quirks", ()):
-            yield _text(f"quirk: {line}"), ()
+            yield [_part(f"quirk: {line}")], ()
         if node.get("attributes"):
-            each = [_text(f"{name}: {json.dumps(value, ensure_ascii=False)}") for name, value in node["attributes"].items()]
-            yield Text("attributes", "dim"), each
+            each = [[_part(f"{name}: {json.dumps(value, ensure_ascii=False)}")] for name, value in node["attributes"].items()]
+            yield [_part("attributes", "dim")], each
 
 
-def _line(node: Mapping[str, Any], name: str, more: bool) -> Text:
-    # The style of a Text would apply to all that is appended.
-    line = Text().append_text(_text(name, "bold cyan" if node["kind"] == "array" else "bold")).append("  ")
+def _line(node: Mapping[str, Any], name: str, more: bool) -> Line:
+    line = [_part(name, "bold cyan" if node["kind"] == "array" else "bold"), ("  ", "")]
     # Shown in full below, or counted here.
     counts = [counted(len(node[what]), what[:-1]) for what in ("quirks", "attributes") if node.get(what) and not more]
     match node["kind"]:
         case "array":
-            line.append_text(_text("  ".join([*_array(node), *([", ".join(counts)] if counts else [])])))
+            line.append(_part("  ".join([*_array(node), *([", ".join(counts)] if counts else [])])))
         case "unsupported":
-            line.append_text(_text(f"unsupported: {node['reason']}", "yellow"))
+            line.append(_part(f"unsupported: {node['reason']}", "yellow"))
         case _:
             kind = "group" if node["explicit"] else "implicit group"
-            line.append_text(_text(", ".join([kind, node["dialect"], *counts]), "dim"))
+            line.append(_part(", ".join([kind, node["dialect"], *counts]), "dim"))
     return line
 
 
@@ -218,5 +221,5 @@ def _short(text: str, most: int = _LONG) -> str:
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
-def _text(value: str, style: str = "") -> Text:
-    return Text(printable(value), style)
+def _part(value: str, style: str = "") -> tuple[str, str]:
+    return printable(value), style
