@@ -1,7 +1,8 @@
 """Keys of a store and paths of a hierarchy, as values validated at construction.
 
 A ``Key`` names a value of a store and a ``Prefix`` a set of them; a ``NodePath`` names a node of a hierarchy. All three are strings, so
-that a directory listing of a hundred thousand keys needs no wrappers; their form is valid wherever they occur.
+that a directory listing of a hundred thousand keys needs no wrappers; their form is valid wherever they occur. What is valid by its
+origin is made by ``str.__new__``, without the validation: a walk over a store makes dozens of them for each node.
 
 Source: Zarr v3 core (2022) section "Abstract store interface": *a key is a string where the final character is not a /*, *a prefix
 ends with a trailing /*. The specified character set is not enforced: stores hold keys of other software, and a backend refuses those that
@@ -32,7 +33,7 @@ class Key(str):
     @property
     def parent(self) -> Prefix:
         """The prefix up to and including the last slash of the key; empty if it has none."""
-        return Prefix(self[: self.rfind("/") + 1])
+        return str.__new__(Prefix, self[: self.rfind("/") + 1])
 
     @property
     def name(self) -> str:
@@ -54,11 +55,11 @@ class Prefix(str):
 
     def key(self, name: str) -> Key:
         """Return the key with this prefix and ``name`` (which may contain slashes)."""
-        return Key(self + name)
+        return str.__new__(Key, self + name) if name and name[-1] != "/" else Key(self + name)
 
     def child(self, name: str) -> Prefix:
         """Return the prefix one level below."""
-        return Prefix(f"{self}{name}/")
+        return str.__new__(Prefix, f"{self}{name}/")
 
 
 class Contents(Prefix):
@@ -113,12 +114,12 @@ class NodePath(str):
     def parent(self) -> NodePath:
         """The path one level up; the root is its own parent."""
         cut = self.rfind("/")
-        return NodePath(self[:cut] if cut > 0 else "/")
+        return str.__new__(NodePath, self[:cut] if cut > 0 else "/")
 
     @property
     def prefix(self) -> Prefix:
         """The path as a prefix of keys in v2 and the final v3: ``""`` for the root, ``a/b/`` for ``/a/b``."""
-        return Prefix("" if self == "/" else self[1:] + "/")
+        return str.__new__(Prefix, "" if self == "/" else self[1:] + "/")
 
     def child(self, name: str) -> NodePath:
         """Return the path of the node ``name`` directly below."""
@@ -128,10 +129,10 @@ class NodePath(str):
         """Yield every path above this one, the root first; none for the root itself."""
         if self == "/":
             return
-        yield NodePath("/")
+        yield ROOT
         cut = self.find("/", 1)
         while cut != -1:
-            yield NodePath(self[:cut])
+            yield str.__new__(NodePath, self[:cut])
             cut = self.find("/", cut + 1)
 
 

@@ -15,7 +15,7 @@ from tests.support.stores import fill
 from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.errors import MetadataError
 from zarrfs.hierarchy.new_arrays import NewArrays
-from zarrfs.hierarchy.parsed_documents import ParsedDocuments
+from zarrfs.hierarchy.parsed_documents import ParsedDocuments, content_of
 from zarrfs.hierarchy.roots import dialects
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.data_type import from_numpy
@@ -32,10 +32,12 @@ DIALECTS = pytest.mark.parametrize("dialect", dialects(), ids=lambda each: each.
 
 def parse(parsed: ParsedDocuments, layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> Node | None:
     """Return what is known of the documents, else what the layout makes of them, as `zarrfs.hierarchy.node_reader` does."""
-    if (node := parsed.get(layout, path, documents)) is not None:
+    content = content_of(layout, path, documents)
+    if content is not None and (node := parsed.get(content, path)) is not None:
         return node
     found = layout.parse(path, documents)
-    parsed.keep(layout, path, documents, found)
+    if content is not None:
+        parsed.keep(content, found)
     return found
 
 

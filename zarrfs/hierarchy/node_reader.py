@@ -14,7 +14,7 @@ from zarrfs.dialects.json_text import SMALL_NBYTES
 from zarrfs.hierarchy.known_nodes import KnownNode, Source
 from zarrfs.hierarchy.live_array import DocumentVersion
 from zarrfs.hierarchy.live_nodes import LiveNodes
-from zarrfs.hierarchy.parsed_documents import ParsedDocuments
+from zarrfs.hierarchy.parsed_documents import ParsedDocuments, content_of
 from zarrfs.hierarchy.probe import Document, Probe
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight, with_stored_keys
@@ -153,11 +153,12 @@ class NodeReader:
         return self._source
 
     async def _parse(self, layout: Layout, path: NodePath, documents: Mapping[Key, bytes], source: Source) -> Node | None:
-        if not source.copied and (alike := self._parsed.get(layout, path, documents)) is not None:
+        content = content_of(layout, path, documents) if not source.copied else None
+        if content is not None and (alike := self._parsed.get(content, path)) is not None:
             return alike
         node = await threads.cpu(weight(documents), layout.parse, path, documents)
-        if not source.copied:
-            self._parsed.keep(layout, path, documents, node)
+        if content is not None:
+            self._parsed.keep(content, node)
         return node
 
 

@@ -15,7 +15,8 @@ _MAX_NBYTES = 8 * 1024
 # Paths of which every layout makes the same. Others may be no nodes, whatever their documents: names that a layout reserves.
 _PLAIN = re.compile(r"(/[A-Za-z][A-Za-z0-9_-]*)+")
 
-_Content = tuple[Layout, tuple[bytes | None, ...]]
+Content = tuple[Layout, tuple[bytes | None, ...]]
+"""Documents without their keys, and their layout: arrays at different paths with the same one differ in nothing else."""
 
 
 class ParsedDocuments:
@@ -25,29 +26,27 @@ class ParsedDocuments:
     """
 
     def __init__(self) -> None:
-        self._parsed: OrderedDict[_Content, ArrayNode] = OrderedDict()
+        self._parsed: OrderedDict[Content, ArrayNode] = OrderedDict()
 
-    def get(self, layout: Layout, path: NodePath, documents: Documents) -> ArrayNode | None:
-        """Return what `Layout.parse` would, if another array has the same documents; else None."""
-        content = _content(layout, path, documents)
-        same = self._parsed.get(content) if content is not None else None
-        if content is None or same is None:
+    def get(self, content: Content, path: NodePath) -> ArrayNode | None:
+        """Return what `Layout.parse` would at ``path``, if another array has the same documents; else None."""
+        same = self._parsed.get(content)
+        if same is None:
             return None
         self._parsed.move_to_end(content)
-        return replace(same, path=path, chunk_prefix=layout.chunk_prefix(path))
+        return replace(same, path=path, chunk_prefix=content[0].chunk_prefix(path))
 
-    def keep(self, layout: Layout, path: NodePath, documents: Documents, node: Node | None) -> None:
+    def keep(self, content: Content, node: Node | None) -> None:
         """Keep the result of `Layout.parse` for `get`, if it is an array."""
-        content = _content(layout, path, documents)
         # Quirks may name keys.
-        if content is None or not isinstance(node, ArrayNode) or node.quirks or node.warnings:
+        if not isinstance(node, ArrayNode) or node.quirks or node.warnings:
             return
         self._parsed[content] = node
         if len(self._parsed) > _MAX_PARSED:
             self._parsed.popitem(last=False)
 
 
-def _content(layout: Layout, path: NodePath, documents: Documents) -> _Content | None:
+def content_of(layout: Layout, path: NodePath, documents: Documents) -> Content | None:
     """Return the documents without their keys; None if they are large, or if the layout may treat the path in its own way."""
     if not documents or sum(map(len, documents.values())) > _MAX_NBYTES or not _PLAIN.fullmatch(path):
         return None

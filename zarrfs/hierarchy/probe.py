@@ -102,13 +102,13 @@ class Probe:
         """Return the deciding keys of ``layouts``; if the names in the folder are known, all keys that may exist."""
         deciding = [key for layout in layouts for key in self._keys(layout)[1] if key not in self.read]
         folder = self.path.prefix
-        if self.path == ROOT or not self._store.capabilities.list or not any(key.parent == folder for key in deciding):
+        if self.path == ROOT or not self._store.capabilities.list or not any(_is_in(folder, key) for key in deciding):
             return deciding
         names = await self._all_names(folder)
         if names is None:
             return deciding
         keys = [key for layout in layouts for key in self._keys(layout)[0] if key not in self.read]
-        self.read.update((key, None) for key in keys if key.parent == folder and key.name not in names)
+        self.read.update((key, None) for key in keys if _is_in(folder, key) and key.name not in names)
         return [key for key in keys if key not in self.read]
 
     async def _all_names(self, prefix: Prefix) -> set[str] | None:
@@ -176,6 +176,11 @@ async def holds_only_chunks(
                 # There may be a document among further keys.
                 return False
     return keys > 0
+
+
+def _is_in(folder: Prefix, key: Key) -> bool:
+    """Return True if ``key`` is directly in ``folder``."""
+    return key.startswith(folder) and key.find("/", len(folder)) < 0
 
 
 def _may_be_of_chunk(name: str, is_prefix: bool) -> bool:

@@ -83,6 +83,8 @@ class Roots:
         self._underway: Flight | None = None
         self._layouts: tuple[Layout, ...] = ()
         self._open_layouts: tuple[Layout, ...] = ()
+        self._owned: frozenset[str] = frozenset()
+        """`Layout.own_names` of the hierarchies at the root."""
         self._below: dict[NodePath, RootedLayout] = {}
         self._keys: frozenset[Key] = frozenset()
         self._entries = {key for dialect in dialects if not dialect.per_node for key in dialect.root_keys(Prefix(""))}
@@ -120,13 +122,12 @@ class Roots:
 
     async def layouts_at(self, path: NodePath) -> list[Layout]:
         """Return the layouts that may have a node at ``path``: only one below a hierarchy that owns its folder."""
-        layouts = [layout for layout in await self.layouts() if layout.holds(path)]
+        layouts = [layout for layout in await self.layouts() if layout.holds(path)] if self._below else list(await self.layouts())
         for layout in layouts:
             if isinstance(layout, RootedLayout):
                 return [layout]
-        top = path[1:].partition("/")[0]
-        owned = any(top in layout.own_names for layout in layouts)
-        return [layout for layout in layouts if not (owned and layout.per_node)]
+        owned = bool(self._owned) and path[1:].partition("/")[0] in self._owned
+        return [layout for layout in layouts if not layout.per_node] if owned else layouts
 
     def open_layout_at(self, path: NodePath) -> Layout | None:
         """Return the layout of the hierarchy found with its root at ``path``; of several the one with an entry point."""
@@ -275,6 +276,7 @@ class Roots:
     ) -> None:
         before, below = self._layouts, self._below
         self._layouts, self._open_layouts = layouts, open_layouts
+        self._owned = frozenset(name for layout in layouts for name in layout.own_names)
         # A folder found to be a root meanwhile stays one.
         self._below = {at: layout for at, layout in below.items() if at not in again and _apart(open_layouts) == _apart(before)}
         self._below |= {at: RootedLayout(layout, at) for at, layout in again.items() if layout is not None}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from functools import lru_cache
 
 from zarrfs.errors import MetadataError
 
@@ -89,7 +90,7 @@ class RegularGrid(ChunkGrid):
         return cls(chunks)
 
     def grid_shape(self, shape: Shape) -> Shape:
-        return tuple(-(-extent // chunk) if chunk else 0 for extent, chunk in zip(shape, self.chunks, strict=True))
+        return _grid_shape(self.chunks, shape)
 
     def chunk_shape(self, coords: Coords) -> Shape:
         return self.chunks
@@ -115,6 +116,11 @@ class RegularGrid(ChunkGrid):
     def indices(self, axis: int, start: int, stop: int) -> range:
         length = self.chunks[axis]
         return range(start // length, -(-stop // length)) if stop > start and length else range(0)
+
+
+@lru_cache(256)
+def _grid_shape(chunks: Shape, shape: Shape) -> Shape:
+    return tuple(-(-extent // chunk) if chunk else 0 for extent, chunk in zip(shape, chunks, strict=True))
 
 
 def in_grid(coords: Coords, grid_shape: Shape) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -205,6 +205,7 @@ def little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype.newbyteorder("<")
 
 
+@lru_cache(64)
 def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return ``dtype`` with void in place of types that only ml_dtypes has, also in fields."""
     if dtype.subdtype is not None:

@@ -46,6 +46,8 @@ def plain(value: Any) -> Any:
     Unparsed text becomes ``{"nbytes": its size}``.
     """
     match value:
+        case str() | int() | None:
+            return value
         case Unparsed():
             return {"nbytes": len(value.data)}
         case float() if not math.isfinite(value):
