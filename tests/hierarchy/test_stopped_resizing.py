@@ -61,6 +61,36 @@ def test_the_same_document_again_erases_the_chunks_that_a_failed_attempt_has_lef
     assert at > 1
 
 
+@pytest.mark.logs("")
+@pytest.mark.parametrize("delay", ["0", "600"])
+@pytest.mark.parametrize("file", ["chunks/a/.zarray", "zarr3/a/zarr.json"])
+def test_a_failed_attempt_erases_nothing_of_the_array_that_is_saved_over_it(file: str, delay: str, tmp_path: Path) -> None:
+    """The erasure waited in the queue of shards, and was repeated in the array that was at the path by then."""
+    saved = np.arange(101, 116, dtype="<i4")
+
+    async def attempt(at: int) -> bool:
+        path = tmp_path / str(at)
+        options = {"new_dialect": "v3", "watch": "no", "resize_erases": True, "shard_delay": delay}
+        await trio.Path(path).mkdir()
+        async with tree_of(path, new_chunks="2", new_shards="4", **options) as tree:
+            await write(tree, "npy/a.npy", npy(ELEMENTS))
+        store = Faulty(path, STORES["exchange"])
+        store.at = at
+        async with tree_over(store, f"file:{path}", **options) as tree:
+            with suppress(StoreFull):
+                await resized(tree, file, 10)
+            has_failed, store.at = store.count > at, -1
+            await write(tree, "npy/a.npy", npy(saved))
+            assert not await tree.publish_all()
+            np.testing.assert_array_equal(await load(tree, "npy/a.npy"), saved)
+        return has_failed
+
+    at = 0
+    while trio.run(attempt, at):
+        at += 1
+    assert at > 1
+
+
 @pytest.mark.parametrize("file", ["chunks/a/.zarray", "zarr3/a/zarr.json"])
 @trio_test
 async def test_the_same_document_erases_no_chunks_that_another_program_puts_outside(file: str, tmp_path: Path) -> None:

@@ -291,6 +291,8 @@ async def _is_edited_apart(path: Path, edit: str, event: Any, at: int) -> bool:
                 await handle.release()
         except ZarrfsError:
             acknowledged = False
+        # Nothing of a change that failed takes effect later, where the other array is now.
+        assert not await tree.publish_all()
     happened = store.count > at
     await store.aclose()
     if not happened:

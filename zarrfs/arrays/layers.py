@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from zarrfs.arrays.bound_chunks import BoundChunks
 from zarrfs.arrays.chunk_store import ChunkStore, StoredChunks
@@ -40,6 +40,11 @@ class ShardLayers:
     decoded: DecompressedShards = field(default_factory=DecompressedShards)
     queue: ShardQueue | None = None
     read_only: frozenset[str] = frozenset()
+
+    @property
+    def unqueued(self) -> ShardLayers:
+        """The same without a queue."""
+        return replace(self, queue=None)
 
 
 def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode | None = None) -> ChunkStore:

@@ -167,8 +167,9 @@ class Hierarchy:
         return contents(await self.stored.get(tuple(dict.fromkeys(keys))))
 
     def array_of(self, node: ArrayNode, making: LiveArray | None = None) -> Array:
-        """Return the array that ``node`` describes, stored or not; ``making``: the array in creation."""
-        return Array(node, chunks_of(self._chunk_store, node, self._layers, making), self._counters, self._layers.budget)
+        """Return the array that ``node`` describes, stored or not. Nothing is queued for it, unless it is ``making``, in creation."""
+        layers = self._layers if making is not None else self._layers.unqueued
+        return Array(node, chunks_of(self._chunk_store, node, layers, making), self._counters, self._layers.budget)
 
     def hide(self, making: LiveArray) -> None:
         """Hide the path of an array in creation until `reveal`: its chunks precede its documents."""
