@@ -9,14 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trio
+import trio.testing
 from trio.testing import trio_test
 
 from tests.hierarchy.test_several_steps import STORES, Faulty, npy
-from tests.support.trees import load, read, tree_of, tree_over, write
+from tests.support.stores import HangingStore
+from tests.support.trees import load, opened, read, tree_of, tree_over, write
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import StoreFull
+from zarrfs.errors import StoreFull, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.keys import ROOT
+from zarrfs.stores.folder.store import FolderStore
+from zarrfs.vfs.node import OpenFlags
 
 ELEMENTS = np.arange(1, 17, dtype="<i4")
 
@@ -102,3 +106,48 @@ async def test_the_same_document_erases_no_chunks_that_another_program_puts_outs
         await resized(tree, file, 4)
         await resized(tree, file, 6)
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), [1, 2, 3, 4, 1, 2])
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("erases", [True, False], ids=["erases", "refuses"])
+@pytest.mark.parametrize("file", ["chunks/a/.zarray", "zarr3/a/zarr.json"])
+@trio_test
+async def test_what_a_writer_queues_while_the_resize_waits_for_it_is_outside_too(file: str, erases: bool, tmp_path: Path) -> None:
+    """It was stored after the resize, and was there again when the array grew; or was not counted, and so out of reach."""
+    options = {"new_dialect": "v3", "watch": "no", "resize_erases": erases, "new_chunks": "2", "new_shards": "4"}
+    async with tree_of(tmp_path, shard_delay="600", **options) as tree:
+        await write(tree, "npy/a.npy", npy(np.concatenate([ELEMENTS[:8], np.zeros(8, "<i4")])))
+    store = HangingStore(FolderStore(str(tmp_path)))
+    async with tree_over(store, f"file:{tmp_path}", shard_delay="600", **options) as tree:
+        await load(tree, "npy/a.npy")
+        writer = await opened(tree, "chunks/a/5", OpenFlags(read=True, write=True))
+        await writer.write(0, ELEMENTS[10:12].tobytes())
+        store.hang("a/zarr.json", "stat")
+        refused: list[ZarrfsError] = []
+
+        async def resize() -> None:
+            try:
+                await resized(tree, file, 8)
+            except ZarrfsError as error:
+                refused.append(error)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.flush)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert store.hanging
+            # Only the writer waits for the store, the resize for the writer.
+            store.hang_no_more()
+            nursery.start_soon(resize)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            store.answer()
+        await writer.release()
+        assert bool(refused) != erases
+        if erases:
+            await resized(tree, file, 16)
+        expected = [*ELEMENTS[:8], *[0] * 8]
+        if not erases:
+            expected[10:12] = ELEMENTS[10:12]
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), expected)
+        assert not await tree.publish_all()
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), expected)
+    await store.aclose()

@@ -152,6 +152,10 @@ class HangingStore(InterruptedStore):
         """Make operations (all, if none is named) on targets that match ``pattern`` wait from now on."""
         self._patterns.append((pattern, operations))
 
+    def hang_no_more(self) -> None:
+        """Do not let later operations wait; those that wait now do until `answer`."""
+        self._patterns.clear()
+
     def answer(self) -> None:
         """Release all waiting operations; later ones do not wait."""
         self._patterns.clear()

@@ -211,6 +211,17 @@ class LiveNode:
             self._changers -= 1
             self._next()
 
+    @contextmanager
+    def held_by_changer(self) -> Iterator[None]:
+        """Let the body, a part of `changing` after the store confirmed the node, hold it: else it would wait for itself."""
+        hold = _Hold(self)
+        token = _holds.set((*_holds.get(), hold))
+        try:
+            yield
+        finally:
+            hold.over = True
+            _holds.reset(token)
+
     def move(self, path: NodePath, chunk_prefix: Prefix) -> None:
         """Record a move to this path and prefix."""
         self.path, self.chunk_prefix = path, chunk_prefix

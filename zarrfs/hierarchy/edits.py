@@ -277,6 +277,10 @@ class NodeEditor:
                 # Only of this array: failures of shards queued for an earlier array there do not concern the caller.
                 await self._hierarchy.queued.publish(live)
             async with self._hierarchy.live.lock.changing(*layout.document_keys(path)), _bound_to(of):
+                if live is not None:
+                    # What writers have queued before they were kept out.
+                    with live.held_by_changer():
+                        await self._hierarchy.queued.publish(live)
                 await self._resize(layout, node, shape, erase_outside=erase_outside)
 
     async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: EraseOutside) -> None:
