@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,21 @@ def remove(mount: Path) -> None:
     shutil.rmtree(mount / "chunks/g/a", ignore_errors=True)
 
 
+def unlink_value(mount: Path) -> None:
+    with suppress(FileNotFoundError):
+        (mount / "raw/g/a/c/1").unlink()
+
+
+def rename_value_over(mount: Path) -> None:
+    with suppress(FileNotFoundError):
+        os.rename(mount / "raw/new/c/1", mount / "raw/g/a/c/1")
+
+
+def unlink_document(mount: Path) -> None:
+    with suppress(FileNotFoundError):
+        (mount / "raw/g/a/zarr.json").unlink()
+
+
 def rename_over(mount: Path) -> None:
     os.rename(mount / "npy/new.npy", mount / "npy/g/a.npy")
 
@@ -42,7 +58,15 @@ def rename_over(mount: Path) -> None:
 @pytest.mark.parametrize("is_another_there", [False, True], ids=["moved", "replaced"])
 @pytest.mark.parametrize(
     ("file", "end"),
-    [("npy/g/a.npy", unlink), ("npy/g/a.npy", rename_over), ("chunks/g/a/1", remove), ("chunks/g/a/.zarray", remove)],
+    [
+        ("npy/g/a.npy", unlink),
+        ("npy/g/a.npy", rename_over),
+        ("chunks/g/a/1", remove),
+        ("chunks/g/a/.zarray", remove),
+        ("raw/g/a/c/1", unlink_value),
+        ("raw/g/a/c/1", rename_value_over),
+        ("raw/g/a/zarr.json", unlink_document),
+    ],
 )
 def test_a_program_that_has_written_to_it_is_told(
     store: Path, file: str, end: Callable[[Path], None], is_another_there: bool
@@ -51,7 +75,7 @@ def test_a_program_that_has_written_to_it_is_told(
         np.load(mount.path / "npy/g/a.npy")
         os.listdir(mount.path / "chunks/g/a")
         fd = os.open(mount.path / file, os.O_RDWR)
-        if file.endswith(".zarray"):
+        if file.endswith((".zarray", ".json")):
             os.pwrite(fd, (mount.path / file).read_bytes().replace(b"32", b"40"), 0)
         else:
             os.pwrite(fd, np.full(LENGTH, 99, "<i4").tobytes(), 128 if file.endswith("npy") else 0)

@@ -282,7 +282,7 @@ class Staged:
             self._state = State.PUBLISHING
             try:
                 if self.lost:
-                    raise StaleEntry(f"{self.content.ident}: its folder was erased", key=self.content.ident)
+                    raise StaleEntry(f"{self.content.ident}: its folder was erased, or moved away", key=self.content.ident)
                 await self.stage.publish()
             except BaseException as error:
                 self._state = State.FAILED

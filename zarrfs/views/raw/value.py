@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import trio
 
+from zarrfs.arrays.live_node import is_elsewhere
 from zarrfs.buffers import Buffer
 from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, TooLarge, ZarrfsError
 from zarrfs.hierarchy.described_apart import described_apart
@@ -88,6 +89,10 @@ class RawValue(WholeContent):
             return True
         folder = self.key.parent
         return self._folder is not None and not self._folder.is_at(folder) and not is_changing(self._context, folder)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return is_elsewhere(self._folder, self.key.parent)
 
     async def until_placed(self) -> bool:
         return await until_placed(self._context, self.key.parent)
