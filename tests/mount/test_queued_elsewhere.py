@@ -152,6 +152,15 @@ def test_another_array_of_the_same_folder_gets_none(store: Path, tmp_path: Path)
     assert elements(store / "b") == [7, 7, 7, 7]
 
 
+def test_an_array_called_as_the_kernel_calls_a_removed_one_gets_none(store: Path) -> None:
+    shutil.copytree(store / "a", store / "a (deleted)")
+    with mounted(store, "--shard-delay", "600", "--no-watch", "--metadata-ttl", "0") as mount:
+        write_chunk(mount, "a", 1, 88)
+        shutil.rmtree(store / "a")
+        assert list(np.load(mount.path / "npy/a (deleted).npy")[::LENGTH]) == [7, 7, 7, 7]
+    assert elements(store / "a (deleted)") == [7, 7, 7, 7]
+
+
 def unlink(mount: Path) -> None:
     (mount / "npy/g/a.npy").unlink()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from trio.testing import trio_test
 
+from tests.support.mounting import run
 from zarrfs.keys import Prefix
 from zarrfs.stores.anchor import AbsentFolder
 from zarrfs.stores.folder.store import FolderStore
@@ -95,4 +96,47 @@ async def test_the_garbage_collector_releases_one_during_the_use_of_another(
     thread.join(30)
     monkeypatch.undo()
     assert found == [False] and len(store._anchors._fds) == 1
+    await store.aclose()
+
+
+@trio_test
+async def test_a_removed_folder_is_not_the_one_whose_name_the_kernel_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "g/a").mkdir(parents=True)
+    (tmp_path / "g/a (deleted)").mkdir()
+    store = FolderStore(str(tmp_path))
+    removed, other = store.anchor(Prefix("g/a/")), store.anchor(Prefix("g/a (deleted)/"))
+    assert removed is not None and other is not None
+    (tmp_path / "g/a").rmdir()
+    assert removed.is_erased and removed.prefix() is None and not removed.is_at(Prefix("g/a (deleted)/"))
+    assert not other.is_erased and other.prefix() == "g/a (deleted)/" and other.is_at(Prefix("g/a (deleted)/"))
+    (tmp_path / "g").rename(tmp_path / "h")
+    assert other.prefix() == "h/a (deleted)/"
+    await store.aclose()
+
+
+@pytest.fixture
+def overlay(tmp_path: Path) -> Iterator[Path]:
+    """An overlay whose lower layer has the folder ``a``."""
+    for name in ("lower/a", "upper", "work", "merged"):
+        (tmp_path / name).mkdir(parents=True)
+    merged = tmp_path / "merged"
+    layers = f"lowerdir={tmp_path / 'lower'},upperdir={tmp_path / 'upper'},workdir={tmp_path / 'work'}"
+    run("mount", "-t", "overlay", "-o", layers, "none", merged)
+    yield merged
+    run("umount", "-l", merged)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting an overlay needs root")
+@trio_test
+async def test_a_removed_folder_of_an_overlay_is_erased(overlay: Path) -> None:
+    """The overlay still counts a name of a removed folder that has a lower and an upper layer."""
+    (overlay / "a/value").touch()
+    store = FolderStore(str(overlay))
+    anchor = store.anchor(Prefix("a/"))
+    assert anchor is not None and not anchor.is_erased
+    shutil.rmtree(overlay / "a")
+    assert anchor.is_erased and anchor.prefix() is None
+    (overlay / "a").mkdir()
+    (overlay / "a (deleted)").mkdir()
+    assert anchor.is_erased and anchor.prefix() is None and not anchor.is_at(Prefix("a/"))
     await store.aclose()

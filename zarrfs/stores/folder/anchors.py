@@ -20,6 +20,8 @@ from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.values import Generation
 
 _MAX_OPEN = 1024
+_REMOVED = " (deleted)"
+"""What the kernel appends to the path of a removed folder. A folder that exists may be called so, too."""
 
 
 class Anchors:
@@ -81,13 +83,25 @@ class Anchors:
 
         It takes one system call at any depth. False proves nothing.
         """
-        return self._root is not None and _name_of(fd) == f"{self._root.rstrip('/')}/{path_of(parts)}"
+        path = path_of(parts)
+        return self._root is not None and not path.endswith(_REMOVED) and _name_of(fd) == f"{self._root.rstrip('/')}/{path}"
 
     def is_erased(self, number: int) -> bool:
         """Return True if the folder was removed."""
         with self._lock:
             held = self._fds.get(number)
-            return held is not None and os.fstat(held).st_nlink == 0
+            if held is None:
+                return False
+            found, name = os.fstat(held), _name_of(held)
+        if found.st_nlink == 0:
+            return True
+        # Of a removed folder, overlayfs still counts a name.
+        if name is None or not name.endswith(_REMOVED):
+            return False
+        try:
+            return not os.path.samestat(found, os.lstat(name))
+        except OSError:
+            return True
 
     def generation(self, number: int, name: str) -> Generation | None:
         """Return the generation of a file in the folder; None if absent."""
@@ -103,8 +117,9 @@ class Anchors:
         held = self._fds.get(number)
         if held is None:
             return None
-        root = os.readlink(f"/proc/self/fd/{self.tree.root}")
-        there = os.readlink(f"/proc/self/fd/{held}")
+        root, there = _name_of(self.tree.root), _name_of(held)
+        if root is None or there is None:
+            return None
         parts = tuple(there[len(root) :].strip("/").split("/"))
         # The path alone is no proof: the kernel appends words to that of a removed folder.
         return parts if there.startswith(f"{root.rstrip('/')}/") and self.is_at(number, parts) else None
