@@ -10,7 +10,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -97,6 +97,44 @@ def test_what_is_queued_for_it_is_not_stored_in_another(store: Path, chunks: int
     assert set(zarr.open_array(str(store / "a"), mode="r")[...]) == {5}
     saved = next((store.with_name("cache") / "rescued").iterdir()) / "store/a"
     assert set(zarr.open_array(str(saved), mode="r")[LENGTH : 2 * LENGTH]) == {99}
+
+
+def leave(mount: Mounted) -> None:
+    pass
+
+
+def unlink(mount: Mounted) -> None:
+    (mount.path / "npy/a.npy").unlink()
+
+
+def rename_over(mount: Mounted) -> None:
+    os.rename(mount.path / "npy/x0.npy", mount.path / "npy/a.npy")
+
+
+@pytest.mark.parametrize("end", [leave, unlink, rename_over])
+@pytest.mark.parametrize("is_another_there", [False, True], ids=["moved", "replaced"])
+def test_what_is_queued_for_it_is_saved_if_it_was_moved(
+    store: Path, end: Callable[[Mounted], None], is_another_there: bool
+) -> None:
+    """It may have been erased, or not: it is neither dropped as erased by another program, nor with what this mount removes."""
+    with mounted(store, "--shard-delay", "600", "--no-watch", "--metadata-ttl", "60", ends_with=7) as mount:
+        write(mount, 1, 99)
+        use_others(mount)
+        os.rename(store / "a", store.with_name("old"))
+        if is_another_there:
+            os.rename(store / "x1", store / "a")
+        end(mount)
+    saved = next((store.with_name("cache") / "rescued").iterdir()) / "store/a"
+    assert set(zarr.open_array(str(saved), mode="r")[LENGTH : 2 * LENGTH]) == {99}
+
+
+@pytest.mark.parametrize("end", [unlink, rename_over])
+def test_what_is_queued_for_it_goes_with_it_if_it_was_not_moved(store: Path, end: Callable[[Mounted], None]) -> None:
+    with mounted(store, "--shard-delay", "600", "--no-watch", "--metadata-ttl", "60") as mount:
+        write(mount, 1, 99)
+        use_others(mount)
+        end(mount)
+    assert not (store.with_name("cache") / "rescued").exists()
 
 
 def test_it_stays_the_same_array_where_nothing_has_changed(store: Path) -> None:

@@ -19,7 +19,7 @@ import trio
 from zarrfs.errors import NodeInDoubt, NodeMoving, StaleEntry, StoreTimeout
 from zarrfs.keys import APART, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.stores.anchor import Anchor
+from zarrfs.stores.anchor import AbsentFolder, Anchor
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.presupposing import presupposing
 
@@ -109,7 +109,7 @@ class LiveNode:
 
     @property
     def is_moved_away(self) -> bool:
-        """True if another program has renamed its folder, as far as that is held: what this mount erases at its path is not it."""
+        """True if another program has renamed its folder, as far as that is known: what this mount erases at its path is not it."""
         return is_elsewhere(self.anchor, self.folder)
 
     # --- for readers and writers ---------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class LiveNode:
 
 def is_elsewhere(anchor: Anchor | None, folder: Prefix | None) -> bool:
     """Return True if this folder, as far as it is held, has another path than ``folder``, which this mount did not give it."""
-    if anchor is None or not anchor.holds or anchor.is_erased:
+    if anchor is None or isinstance(anchor, AbsentFolder) or not anchor.holds or anchor.is_erased:
         return False
     prefix = anchor.prefix()
     if prefix is None:

@@ -135,7 +135,10 @@ class LiveArray(LiveNode):
 
     @property
     def is_moved_away(self) -> bool:
-        return is_elsewhere(self._chunk_folder, self.chunk_prefix) if self.is_apart else super().is_moved_away
+        if self.is_apart:
+            return is_elsewhere(self._chunk_folder, self.chunk_prefix)
+        # If its folder is held no more, the document at its path has told, before this mount changed anything there.
+        return super().is_moved_away or (self.is_misplaced and not _is_held(self.anchor))
 
     def confirmed_by_document(self) -> None:
         """Record that its document was found unchanged."""

@@ -47,7 +47,7 @@ class LiveNodes:
         self._apart: weakref.WeakSet[LiveArray] = weakref.WeakSet()
         """Arrays whose documents or chunks lie outside of the folder of their path."""
         self._making: weakref.WeakSet[LiveArray] = weakref.WeakSet()
-        self.lock = StructureLock(self._affected)
+        self.lock = StructureLock(self._affected, self._look_before)
         self.bound_paths = BoundPaths()
         """Open folders of nodes, arrays or not."""
         self.half_erased: set[tuple[LiveNode, tuple[int, ...]]] = set()
@@ -280,6 +280,11 @@ class LiveNodes:
 
     def _anchor(self, live: LiveArray) -> None:
         live.anchor_in(self._store, is_changing=self.lock.is_changing(live.path))
+
+    def _look_before(self, live: LiveNode) -> None:
+        """Find out, before a change, whether an array whose folder is held no more is in place: what is left later does not tell."""
+        if isinstance(live, LiveArray) and live.why_gone is None and live not in self._making:
+            self._anchor(live)
 
     async def _confirm_making(self, live: LiveNode) -> bool:
         live.check()

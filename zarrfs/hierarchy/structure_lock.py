@@ -21,10 +21,15 @@ Targets = tuple[Key | Prefix, ...]
 
 
 class StructureLock:
-    """The lock of one hierarchy. ``affected``: returns the arrays in use that a change at a key or prefix can replace or move."""
+    """The lock of one hierarchy. ``affected``: returns the arrays in use that a change at a key or prefix can replace or move.
 
-    def __init__(self, affected: Callable[[Key | Prefix], Iterable[LiveNode]]) -> None:
+    ``before``: called with each of them before a change."""
+
+    def __init__(
+        self, affected: Callable[[Key | Prefix], Iterable[LiveNode]], before: Callable[[LiveNode], None] = lambda node: None
+    ) -> None:
         self._affected = affected
+        self._before = before
         self._lock = trio.Lock()
         self._changing: Targets = ()
         self._underway: Targets = ()
@@ -98,6 +103,8 @@ class StructureLock:
                 async with AsyncExitStack() as stack:
                     for node in affected:
                         await stack.enter_async_context(node.changing())
+                    for node in affected:
+                        self._before(node)
                     self._underway = targets
                     with fences.collected() as given_up:
                         yield

@@ -34,7 +34,7 @@ class Anchor(abc.ABC):
 
 
 class AbsentFolder(Anchor):
-    """The anchor of a folder that did not exist."""
+    """The anchor of a folder that did not exist. Where it was before, and whether it still exists there, is unknown."""
 
     @property
     def holds(self) -> bool:
@@ -48,7 +48,7 @@ class AbsentFolder(Anchor):
 
     @property
     def is_erased(self) -> bool:
-        return True
+        return False
 
     def prefix(self) -> Prefix | None:
         return None
