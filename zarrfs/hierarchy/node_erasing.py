@@ -7,10 +7,11 @@ away in one step, since the deletion of its chunks may take long.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import trio
 
+from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import KeyConflict, NoSuchEntry, NotPermitted, StoreAccessDenied, StoreFull, StoreQuotaExceeded, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at
@@ -77,7 +78,7 @@ class NodeErasing:
         await self._copies.take_out(path)
         try:
             async with self._hierarchy.live.lock.changing(path.prefix, node.chunk_prefix, *documents):
-                queued = self._hierarchy.queued.below(node.chunk_prefix)
+                queued = self._queued([node.chunk_prefix], path)
                 await self._store.erase_values(documents)
                 start, decode = len(node.chunk_prefix), metadata.chunk_key_encoding.decode
                 keys = [
@@ -110,7 +111,7 @@ class NodeErasing:
         is_apart = await self._begin_erasing(path, intent)
         async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.
-            queued = [each for prefix in prefixes for each in self._hierarchy.queued.below(prefix)]
+            queued = self._queued(prefixes)
             is_erased = is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)
             try:
                 if not is_erased:
@@ -130,6 +131,11 @@ class NodeErasing:
                         self._hierarchy.live.erased(key)
                     self._hierarchy.live.removed(path)
                     await self._hierarchy.queued.drop(queued)
+
+    def _queued(self, prefixes: Iterable[Prefix], path: NodePath | None = None) -> list[QueuedShard]:
+        """Return what is queued below these prefixes for the array in use at ``path``, or for all arrays in use."""
+        below = (each for prefix in prefixes for each in self._hierarchy.queued.below(prefix))
+        return [each for each in below if each.node.why_gone is None and path in (None, each.node.path)]
 
     async def _erase_values(self, node: Node, prefixes: Collection[Prefix], intent: Intent | None) -> None:
         """Erase all chunks and members of a node without documents. ``intent``: to move them away first."""
@@ -167,7 +173,7 @@ class NodeErasing:
                 # Keys beside an array at the root are not its own, even if named as some dialect's document.
                 if await self._hierarchy.is_described(ROOT, layout):
                     await self._erase_documents(layout, ROOT)
-            await self._hierarchy.queued.drop(self._hierarchy.queued.below(node.chunk_prefix))
+            await self._hierarchy.queued.drop(self._queued([node.chunk_prefix], ROOT))
             await erase_keys(self._store, keys)
             for prefix in kept:
                 await self._store.erase_prefix(prefix)
