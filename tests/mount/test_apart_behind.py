@@ -75,6 +75,43 @@ def test_an_equal_array_in_its_place_is_another(
     assert elements(store, "a") == {5}
 
 
+@pytest.mark.parametrize("is_another_there", [False, True], ids=["gone", "replaced"])
+@pytest.mark.parametrize("end", [remove, rename])
+@pytest.mark.parametrize("options", [(), ("--no-watch", "--metadata-ttl", "60")], ids=["watch", "no-watch"])
+def test_its_document_in_raw_is_stored_in_no_other(
+    store: Path, options: tuple[str, ...], end: Callable[[Path], None], is_another_there: bool
+) -> None:
+    document = next(part for part in parts(store, "a") if part.is_file())
+    with mounted(store, *options) as mount:
+        fd = os.open(mount.path / "raw" / document.relative_to(store), os.O_RDWR)
+        os.pwrite(fd, document.read_bytes().replace(b"32", b"40"), 0)
+        end(store)
+        if is_another_there:
+            put_other(store)
+        with pytest.raises(OSError, match="Stale"):
+            os.close(fd)
+    assert document.exists() == is_another_there
+    if end is rename:
+        assert elements(store, "c") == {7}
+    if is_another_there:
+        assert b"40" not in document.read_bytes()
+        assert elements(store, "a") == {5}
+
+
+def test_its_document_in_raw_mends_one_that_another_program_has_spoilt(store: Path) -> None:
+    document = next(part for part in parts(store, "a") if part.is_file())
+    with mounted(store, "--no-watch", "--metadata-ttl", "0") as mount:
+        for spoil in (document.unlink, lambda: document.write_bytes(b"{")):
+            fd = os.open(mount.path / "raw" / document.relative_to(store), os.O_RDWR)
+            content = os.pread(fd, 1 << 20, 0)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, content, 0)
+            spoil()
+            os.close(fd)
+            assert document.read_bytes() == content
+            assert set(np.load(mount.path / "npy/a.npy").tolist()) == {7}
+
+
 def test_one_whose_chunks_this_mount_then_removed_is_another(store: Path) -> None:
     with mounted(store, "--no-watch", "--metadata-ttl", "60") as mount:
         fd = os.open(mount.path / "chunks/a/1", os.O_RDWR)

@@ -10,7 +10,7 @@ import trio
 
 from zarrfs.arrays.live_node import is_elsewhere
 from zarrfs.buffers import Buffer
-from zarrfs.errors import EntryExists, GenerationMismatch, StaleEntry, TooLarge, ZarrfsError
+from zarrfs.errors import EntryExists, GenerationMismatch, NodeInDoubt, StaleEntry, TooLarge, ZarrfsError
 from zarrfs.hierarchy.described_apart import described_apart
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.keys import WHOLE, ByteRange, Key, NodePath, Prefix
@@ -177,6 +177,11 @@ class RawValue(WholeContent):
         while await self.until_placed():
             pass
         await self._context.flush_described(self.key)
+        if self._described is not None:
+            # One that is missing or unreadable is about to be mended by this.
+            with suppress(NodeInDoubt):
+                await self._described[0].confirmed()
+            self.follow()
         async with self._context.hierarchy.live.changing_document(self.key):
             if self.is_outdated:
                 raise StaleEntry(f"the folder of {self.key!r}, or the array that it describes, was moved or erased", key=self.key)
