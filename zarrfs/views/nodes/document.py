@@ -137,6 +137,9 @@ class NodeDocument(DocumentContent):
             self.follow()
             if self.live is not None:
                 await self.live.confirmed()
+            else:
+                # Another program may have removed the group, or put an array there: a new one erases the chunks that lie at its path.
+                await hierarchy.reread(self.path)
             node = await self._node()
             turning = hierarchy.live.turning
             turns = isinstance(node, GroupNode) and self.path not in turning

@@ -1,0 +1,118 @@
+"""Another program changes a group, or a folder that was only made, which this mount still knows as it was: nothing of it is lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import random_layouts as layouts
+from tests.support.mounting import Mounted, mounted
+from tests.support.random_layouts import CHUNK, Layout
+
+pytestmark = pytest.mark.fuse
+
+UNAWARE = ("--no-watch", "--metadata-ttl", "60", "--resize-erases")
+LENGTH = 3 * CHUNK
+THEIRS, OURS = np.full(LENGTH, 5, "<i8"), np.full(CHUNK, 99, "<i8")
+
+every_layout = pytest.mark.parametrize(
+    "layout", [layouts.V1_FILES, layouts.V2, layouts.V3_2019, layouts.V3_2022, layouts.V3], ids=lambda layout: layout.dialect
+)
+with_groups = pytest.mark.parametrize(
+    "layout", [layouts.V2, layouts.V3_2019, layouts.V3_2022, layouts.V3], ids=lambda layout: layout.dialect
+)
+
+
+def document(view: str, length: int) -> tuple[str, str]:
+    """Return name and text of the document of a new array."""
+    if view == "chunks":
+        plain: dict[str, Any] = {"order": "C", "filters": None, "compressor": None, "fill_value": 0}
+        return ".zarray", json.dumps({"zarr_format": 2, "shape": [length], "chunks": [CHUNK], "dtype": "<i8", **plain})
+    parts = {
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [CHUNK]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    }
+    node = {"zarr_format": 3, "node_type": "array", "shape": [length], "data_type": "int64", "fill_value": 0, **parts}
+    return "zarr.json", json.dumps(node)
+
+
+@pytest.mark.parametrize("length", [LENGTH, LENGTH + CHUNK], ids=["same shape", "larger"])
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@every_layout
+def test_an_array_put_in_the_place_of_a_new_folder_is_not_replaced(layout: Layout, view: str, length: int, tmp_path: Path) -> None:
+    """The chunks written to the folder waited for another array."""
+    layout.make_store(store := tmp_path / "store")
+    with mounted(store, *UNAWARE, "--cache-dir", str(tmp_path / "cache"), ends_with=7) as mount:
+        folder = mount.path / view / "g/b"
+        folder.mkdir()
+        chunk = folder / ("0" if view == "chunks" else "c/0")
+        chunk.parent.mkdir(exist_ok=True)
+        chunk.write_bytes(OURS.tobytes())
+        layout.create(store, "g/b", THEIRS, 1, is_sharded=False)
+        name, text = document(view, length)
+        with pytest.raises(OSError, match="Stale"):
+            (folder / name).write_text(text)
+    ((_, elements),) = layout.arrays(store)
+    assert elements.tolist() == THEIRS.tolist()
+    (saved,) = (path for path in (tmp_path / "cache").rglob("0") if path.is_file())
+    assert saved.read_bytes() == OURS.tobytes()
+
+
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@with_groups
+def test_an_array_put_in_the_place_of_a_stored_group_is_not_replaced(layout: Layout, view: str, tmp_path: Path) -> None:
+    layout.make_store(store := tmp_path / "store")
+    with mounted(store, *UNAWARE) as mount:
+        assert len(os.listdir(mount.path / view / "g")) <= 1
+        remove_group(store)
+        layout.create(store, "g", THEIRS, 1, is_sharded=False)
+        name, text = document(view, LENGTH)
+        with pytest.raises(OSError, match="Stale"):
+            (mount.path / view / "g" / name).write_text(text)
+    ((_, elements),) = layout.arrays(store)
+    assert elements.tolist() == THEIRS.tolist()
+
+
+def remove_group(store: Path) -> None:
+    for part in (store / "g", *store.rglob("g.group*")):
+        shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
+
+
+def move_group(store: Path) -> None:
+    for part in [*store.glob("g"), *store.rglob("g.group*")]:
+        part.rename(part.with_name("h" + part.name[1:]))
+
+
+def open_attributes(mount: Mounted, view: str) -> int:
+    path = mount.path / view / "g" / (".zattrs" if view == "chunks" else "zarr.json")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    attributes = {"by": "this mount"}
+    node = attributes if view == "chunks" else {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    os.truncate(fd, 0)
+    os.pwrite(fd, json.dumps(node).encode(), 0)
+    return fd
+
+
+@pytest.mark.parametrize("end", [remove_group, move_group])
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@with_groups
+def test_attributes_of_a_group_that_is_gone_are_stored_nowhere(
+    layout: Layout, view: str, end: Callable[[Path], None], tmp_path: Path
+) -> None:
+    layout.make_store(store := tmp_path / "store")
+    with mounted(store, *UNAWARE) as mount:
+        fd = open_attributes(mount, view)
+        end(store)
+        with pytest.raises(OSError, match="Stale") as refused:
+            os.close(fd)
+        assert refused.value.errno == errno.ESTALE
+    assert not any(b"this mount" in path.read_bytes() for path in store.rglob("*") if path.is_file())
