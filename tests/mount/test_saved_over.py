@@ -6,6 +6,7 @@ import faulthandler
 import io
 import mmap
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -161,3 +162,19 @@ def test_a_name_that_is_free_again_is_taken(mount: Mounted, view: str) -> None:
     assert (stored(mount) == NEW).all()
     assert (np.asarray(zarr.open_array(str(mount.store / "z"), mode="r")[...]) == 7).all()
     assert mount.umount().returncode == 0
+
+
+@pytest.mark.parametrize("is_erased", [False, True], ids=["moved", "erased"])
+def test_a_name_that_another_program_has_freed_is_taken(tmp_path: Path, is_erased: bool) -> None:
+    """That it is free is not known before the close."""
+    store = tmp_path / "store"
+    zarr.create_array(str(store), name="a", shape=(LENGTH,), chunks=(1024,), dtype="i4")[...] = 7
+    with mounted(store, "--no-watch", "--metadata-ttl", "60") as mount:
+        fd = begin_to_save_over(mount)
+        if is_erased:
+            shutil.rmtree(store / "a")
+        else:
+            (store / "a").rename(store / "z")
+        os.close(fd)
+        assert (stored(mount) == NEW).all()
+    assert is_erased or (np.asarray(zarr.open_array(str(store / "z"), mode="r")[...]) == 7).all()

@@ -97,19 +97,16 @@ class NewNodes:
         ``over``, so that any array counts.
         """
         found = await self._hierarchy.node(node.path)
-        if over is not None and not again and not isinstance(found, ArrayNode) and over.why_gone is None and over.path == node.path:
-            # Another program may be writing its documents. If it is gone, the path is free.
+        if over is not None and not again and over.why_gone is None and over.path == node.path:
+            # Another program may be writing its documents. If it is gone, which may not be known yet, the path is free.
             with suppress(StaleEntry):
                 await over.confirmed()
             found = await self._hierarchy.node(node.path)
         if over is None or not isinstance(found, ArrayNode):
             await self.check_free(node)
             return False
-        if not again:
-            if over.why_gone is None and over.path == node.path:
-                await over.confirm()
-            if self._hierarchy.live.at(node.path) is not over:
-                raise StaleEntry(f"{node.path}: another array is there than the one to be replaced", key=node.path)
+        if not again and self._hierarchy.live.at(node.path) is not over:
+            raise StaleEntry(f"{node.path}: another array is there than the one to be replaced", key=node.path)
         if node.path != ROOT:
             await self.require_nothing_hidden(node.path)
         return True
