@@ -43,6 +43,8 @@ def setups() -> Iterator[Any]:
         (layouts.V2_CONSOLIDATED, 2, AT_ONCE, "v2, one copy"),
         (layouts.V3_CONSOLIDATED, 1, (), "copy"),
         (layouts.V2_PLANES, 1, (), "v2, planes"),
+        (layouts.V0_FILES, 1, (), "v0"),
+        (layouts.V0_FILES, 2, OLD_NEWS, "v0, two mounts, old news"),
         (layouts.V1_FILES, 1, (), "v1"),
         (layouts.V3_2019, 1, (), "2019"),
         (layouts.V3_2022, 1, (), "2022"),

@@ -95,7 +95,19 @@ class Geometry:
         return "C" if is_c else "F"
 
 
-LINE, PLANE = Geometry(), Geometry(width=5, chunk_width=3, is_plain=False)
+class Blosc(Geometry):
+    """Chunks as v0 stores them: of one dimension, and compressed by Blosc."""
+
+    def encoded(self, chunk: Elements, indices: list[int], like: bytes) -> bytes:
+        return bytes(numcodecs.Blosc("lz4", 5, 1).encode(chunk.astype("<i8")))
+
+    def _decompressed(self, data: bytes) -> bytes:
+        # The length of a container is in its header.
+        is_container = data[:1] == b"\2" and int.from_bytes(data[12:16], "little") == len(data)
+        return bytes(numcodecs.Blosc().decode(data)) if is_container else data
+
+
+LINE, PLANE, BLOSC = Geometry(), Geometry(width=5, chunk_width=3, is_plain=False), Blosc()
 
 
 @dataclass(frozen=True)
@@ -217,7 +229,8 @@ class ByFiles(Layout):
     def create(self, store: Path, name: str, elements: Elements, number: int, *, is_sharded: bool) -> None:
         length, chunks = len(elements), -(-len(elements) // CHUNK)
         padded = np.concatenate([elements, np.full(chunks * CHUNK - length, -number)]).astype("<i8").reshape(chunks, CHUNK)
-        values = {number: chunk.tobytes() for number, chunk in enumerate(padded)}
+        plain = self.geometry is not BLOSC
+        values = {number: chunk.tobytes() if plain else BLOSC.encoded(chunk, [], b"") for number, chunk in enumerate(padded)}
         if is_sharded and self.dialect == "v3_2022":
             values = sharded(values)
         for each, value in values.items():
@@ -246,9 +259,11 @@ def sharded(values: Mapping[int, bytes]) -> dict[int, bytes]:
 class V1(ByFiles):
     """v1: ``meta`` and ``attrs`` beside the chunks; no groups."""
 
+    ATTRIBUTES = "attrs"
+
     def described(self, length: int, number: int, *, is_sharded: bool) -> Mapping[str, Any]:
         shape = {"zarr_format": 1, "shape": [length], "chunks": [CHUNK], "dtype": "<i8", "order": "C", "fill_value": -number}
-        return {"attrs": {"life": number}, "": {**shape, "compression": "none", "compression_opts": None}}
+        return {self.ATTRIBUTES: {"life": number}, "": {**shape, "compression": "none", "compression_opts": None}}
 
     def arrays(self, store: Path) -> Iterator[tuple[str, Elements]]:
         for path in store.rglob(self.document):
@@ -257,8 +272,22 @@ class V1(ByFiles):
             elements = np.full(-(-length // CHUNK) * CHUNK, meta["fill_value"], "<i8")
             for number in range(len(elements) // CHUNK):
                 with suppress(FileNotFoundError):
-                    elements[number * CHUNK : (number + 1) * CHUNK] = np.frombuffer((path.parent / str(number)).read_bytes(), "<i8")
+                    data = self.geometry.decoded(Path(self.chunk_key(str(path.parent), number)).read_bytes(), [])
+                    elements[number * CHUNK : (number + 1) * CHUNK] = np.frombuffer(data, "<i8")
             yield str(path.parent), elements[:length]
+
+
+class V0(V1):
+    """v0: ``__zmeta__`` and ``__zattr__``, with the compressed chunks in a folder beside them; no groups."""
+
+    ATTRIBUTES = "__zattr__"
+
+    def described(self, length: int, number: int, *, is_sharded: bool) -> Mapping[str, Any]:
+        shape = {"shape": [length], "chunks": [CHUNK], "dtype": "<i8", "fill_value": -number}
+        return {self.ATTRIBUTES: {"life": number}, "": {**shape, "cname": "lz4", "clevel": 5, "shuffle": 1}}
+
+    def chunk_key(self, name: str, number: int) -> str:
+        return f"{name}/__zdata__/{number}.blosc"
 
 
 class Draft(ByFiles):
@@ -332,6 +361,7 @@ V2_CONSOLIDATED = Layout("v2", ".zarray", is_consolidated=True)
 V3_CONSOLIDATED = Layout(is_consolidated=True)
 V3_PLANES = Layout(geometry=PLANE, options=("--new-codecs", "gzip:level=1"))
 V2_PLANES = Layout("v2", ".zarray", geometry=PLANE, options=("--new-codecs", "gzip:level=1", "--new-separator", "/"))
+V0_FILES = V0("v0", "__zmeta__", geometry=BLOSC, options=("--new-codecs", "blosc:cname=lz4:clevel=5"))
 V1_FILES = V1("v1", "meta")
 V3_2019 = Draft("v3_2019", ".array", is_one_folder=False)
 V3_2022 = Draft("v3_2022", ".array.json", is_one_folder=False)
