@@ -479,6 +479,27 @@ async def test_a_document_is_renamed_to_a_backup_and_written_anew(
 
 @EVERYWHERE
 @trio_test
+async def test_no_file_is_renamed_over_one_that_it_may_not_fit(dialect: int, kind: str, consolidated: bool, tmp_path: Path) -> None:
+    """On EXDEV, mv(1) removes the target, and then fails to copy."""
+    async with scene(dialect, kind, tmp_path, consolidated) as s:
+        await s.mkdir("g/b")
+        await s.write("g/b/.zarray", array_document((4,), (4,), "<i4"))
+        await s.write("g/b/0", bytes(range(16)))
+        before = await contents(s.store)
+        for old, new in (
+            ("g/a/0.0", "g/b/0"),
+            ("g/a/.zarray", "g/b/.zarray"),
+            ("g/b/0", "g/a/.zattrs"),
+            ("g/a/.zattrs", "g/a/0.0"),
+        ):
+            with pytest.raises(EntryExists):
+                await s.rename(old, new)
+        assert await contents(s.store) == before
+        assert await s.read("g/b/0") == bytes(range(16))
+
+
+@EVERYWHERE
+@trio_test
 async def test_folders_are_renamed_with_what_is_open_in_them(dialect: int, kind: str, consolidated: bool, tmp_path: Path) -> None:
     async with scene(dialect, kind, tmp_path, consolidated) as s:
         before = await s.stored()

@@ -503,6 +503,25 @@ async def test_a_temporary_file_is_renamed_over_documents_and_chunks(tmp_path: P
             await s.rename("g/a/c/0/0", "g/a/c/0/1")
 
 
+@trio_test
+async def test_no_file_is_renamed_over_one_that_it_may_not_fit(tmp_path: Path) -> None:
+    """On EXDEV, mv(1) removes the target, and then fails to copy."""
+    async with scene(2, "folder", tmp_path, view="zarr3") as s:
+        codecs = [{"name": "bytes", "configuration": {"endian": "little"}}]
+        document = await s.json("g/a/zarr.json") | {"data_type": "int16", "codecs": codecs}
+        await s.mkdir("g/b")
+        await s.write("g/b/zarr.json", json.dumps(document).encode())
+        await s.mkdir("g/b/c")
+        await s.mkdir("g/b/c/0")
+        await s.write("g/b/c/0/0", bytes(range(12)))
+        before = await contents(s.store)
+        for old, new in (("g/a/c/0/0", "g/b/c/0/0"), ("g/a/zarr.json", "g/b/zarr.json"), ("g/b/c/0/0", "g/a/zarr.json")):
+            with pytest.raises(EntryExists):
+                await s.rename(old, new)
+        assert await contents(s.store) == before
+        assert await s.read("g/b/c/0/0") == bytes(range(12))
+
+
 @pytest.mark.parametrize("dialect", [2, 3])
 @trio_test
 async def test_what_is_copied_out_and_in_again_is_the_same(dialect: int, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     AcrossViews,
     DirectoryNotEmpty,
+    EntryExists,
     NameInvalid,
     NotPermitted,
     ZarrfsError,
@@ -190,6 +191,9 @@ class NodeFolder(OverlayDirectory):
         self.state.forget_below(self.ident(""))
 
     async def rename_file(self, file: StagedFile, content: Content, target: VfsNode | None) -> None:
+        if target is not None and not _are_alike(file.content, content):
+            # On EXDEV, mv removes the target before it copies what cannot replace it.
+            raise EntryExists(f"{content.ident!r} exists, and {file.ident!r} cannot replace it in one step", key=content.ident)
         # The values may differ in kind: the program has to copy them instead.
         raise AcrossViews(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
 
@@ -356,3 +360,14 @@ class NodeFolder(OverlayDirectory):
 
     def _folder(self, path: NodePath) -> NodeFolder:
         return NodeFolder(self.view_format, path)
+
+
+def _are_alike(one: Content, other: Content) -> bool:
+    """Return True for two chunks of one array with the same size: what is stored as one of them can be stored as the other."""
+    return (
+        isinstance(one, NodeContent)
+        and isinstance(other, NodeContent)
+        and not isinstance(one, DocumentContent)
+        and not isinstance(other, DocumentContent)
+        and (one.path, one.fixed_size) == (other.path, other.fixed_size)
+    )
