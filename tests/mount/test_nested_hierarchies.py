@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,22 @@ def test_mv_copies_an_array_into_another_hierarchy(form: str, view: str, tmp_pat
         assert np.load(mount.path / "npy/old/b.npy").tolist() == [7, 7, 0, 0, 0, 0]
         assert json.loads((mount.path / "chunks/old/b/.zattrs").read_bytes())["n"] == 1
         assert not (tmp_path / "b").exists()
+
+
+def test_mv_over_an_array_of_another_hierarchy_keeps_both(tmp_path: Path) -> None:
+    """The copy of structures that final v3 cannot represent would fail after mv(1) has removed the array in its place."""
+    put(tmp_path, "zarr.json", {"zarr_format": 3, "node_type": "group"})
+    put(tmp_path, "old/.zgroup", {"zarr_format": 2})
+    with mounted(tmp_path) as mount:
+        folder = mount.path / "npy"
+        np.save(folder / "a.npy", np.arange(3))
+        np.save(folder / "old/b.npy", np.zeros(2, [("pair", "<i4", (2,))]))
+        with pytest.raises(FileExistsError):
+            (folder / "old/b.npy").rename(folder / "a.npy")
+        moved = subprocess.run(["mv", folder / "old/b.npy", folder / "a.npy"], capture_output=True, text=True, check=False)
+        assert "File exists" in moved.stderr
+        assert np.load(folder / "a.npy").tolist() == [0, 1, 2]
+        assert np.load(folder / "old/b.npy").shape == (2,)
 
 
 @pytest.mark.parametrize("shape", [(8,), (3, 4)])
