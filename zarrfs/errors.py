@@ -238,6 +238,10 @@ class AcrossViews(TreeError):
     """A rename or link between two views, or one that the store cannot do without loss."""
 
 
+class AcrossHierarchies(AcrossViews):
+    """A rename between two hierarchies of a store: the other one may be unable to represent the node."""
+
+
 class FileTooLarge(TreeError):
     """A write past the end of a file whose size is fixed."""
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from zarrfs import registry
 from zarrfs.containers.base import Container
 from zarrfs.errors import (
-    AcrossViews,
+    AcrossHierarchies,
     DirectoryNotEmpty,
     EntryExists,
     NameInvalid,
@@ -259,7 +259,7 @@ class WholeArrayGroup(OverlayDirectory):
         """Run rename(2) of a file. Staged bytes are stored first; a replaced array is removed before the other takes its path."""
         try:
             await self._rename_array(file, content, over=target is not None)
-        except AcrossViews as error:
+        except AcrossHierarchies as error:
             if target is None:
                 raise
             # On EXDEV, mv removes the target before it copies what the other hierarchy may be unable to represent.
