@@ -238,8 +238,11 @@ class AcrossViews(TreeError):
     """A rename or link between two views, or one that the store cannot do without loss."""
 
 
-class AcrossHierarchies(AcrossViews):
-    """A rename between two hierarchies of a store: the other one may be unable to represent the node."""
+class CopyMayNotFit(AcrossViews):
+    """A rename that could only be a copy, of which it is open whether it can replace what has the new name.
+
+    Over an existing file it is `EntryExists`: on EXDEV, mv(1) removes the target before it copies.
+    """
 
 
 class FileTooLarge(TreeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,14 @@ ELEMENTS = np.arange(1, 17, dtype="<i4")
 async def resized(tree: MountTree, file: str, extent: int) -> None:
     document = json.loads(await read(tree, file))
     await write(tree, file, json.dumps(document | {"shape": [extent]}).encode())
+
+
+def each_step(attempt: Callable[[int], Awaitable[bool]]) -> None:
+    """Run ``attempt``, which fails at the step of this number, until it returns False: there was no such step."""
+    at = 0
+    while trio.run(attempt, at):
+        at += 1
+    assert at > 1
 
 
 @pytest.mark.logs("")
@@ -59,10 +68,7 @@ def test_the_same_document_again_erases_the_chunks_that_a_failed_attempt_has_lef
             np.testing.assert_array_equal(await load(tree, "npy/a.npy"), [*ELEMENTS[:4], *[0] * 12])
         return has_failed
 
-    at = 0
-    while trio.run(attempt, at):
-        at += 1
-    assert at > 1
+    each_step(attempt)
 
 
 @pytest.mark.logs("")
@@ -89,10 +95,7 @@ def test_a_failed_attempt_erases_nothing_of_the_array_that_is_saved_over_it(file
             np.testing.assert_array_equal(await load(tree, "npy/a.npy"), saved)
         return has_failed
 
-    at = 0
-    while trio.run(attempt, at):
-        at += 1
-    assert at > 1
+    each_step(attempt)
 
 
 @pytest.mark.parametrize("file", ["chunks/a/.zarray", "zarr3/a/zarr.json"])

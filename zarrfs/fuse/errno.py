@@ -73,7 +73,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.NameTooLong: errno.ENAMETOOLONG,
     errors.NotPermitted: errno.EPERM,
     errors.AcrossViews: errno.EXDEV,
-    errors.AcrossHierarchies: errno.EXDEV,
+    errors.CopyMayNotFit: errno.EXDEV,
     errors.FileTooLarge: errno.EFBIG,
     errors.OperationUnsupported: errno.EPERM,
     errors.StaleEntry: errno.ESTALE,

@@ -18,8 +18,8 @@ import trio
 
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import (
-    AcrossHierarchies,
     AcrossViews,
+    CopyMayNotFit,
     EntryExists,
     MetadataError,
     NameInvalid,
@@ -69,9 +69,9 @@ class Renaming:
             around = await self._new.layout_for(path.parent)
         there = await self._new.layout_for(new_path.parent)
         if there.dialect.name != around.dialect.name or (not around.per_node and there.prefix != around.prefix):
-            raise AcrossHierarchies(f"{path}: {new_path} is in another hierarchy", key=path)
+            raise CopyMayNotFit(f"{path}: {new_path} is in another hierarchy", key=path)
         if begins_at(layout, path) and not around.per_node:
-            raise AcrossHierarchies(f"{path}: is a hierarchy of its own", key=path)
+            raise CopyMayNotFit(f"{path}: is a hierarchy of its own", key=path)
         return layout
 
     async def rename(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent, *, over: bool) -> None:

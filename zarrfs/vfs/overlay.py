@@ -14,7 +14,16 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from zarrfs.buffers import Buffer
-from zarrfs.errors import AcrossViews, EntryExists, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, StoreReadOnly
+from zarrfs.errors import (
+    AcrossViews,
+    CopyMayNotFit,
+    EntryExists,
+    IsADirectory,
+    NoSuchEntry,
+    NotADirectory,
+    NotPermitted,
+    StoreReadOnly,
+)
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Directory, Entry, File, Handle, OpenFlags, VfsNode, find
@@ -297,7 +306,13 @@ class OverlayDirectory(Directory):
             elif isinstance(content, TemporaryContent):
                 await self.withdraw(file, content, new_directory)
             else:
-                await self.rename_file(file, content, target)
+                try:
+                    await self.rename_file(file, content, target)
+                except CopyMayNotFit as error:
+                    if target is None:
+                        raise
+                    # On EXDEV, mv removes the target before it copies what may be unable to replace it.
+                    raise EntryExists(f"{content.ident!r} exists, and cannot be replaced: {error}", key=content.ident) from error
 
     def require_writable(self) -> None:
         """Raise `StoreReadOnly`, or `NotPermitted`, if nothing can be written."""

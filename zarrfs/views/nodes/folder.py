@@ -22,8 +22,8 @@ from zarrfs.arrays.live_node import LiveNode
 from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     AcrossViews,
+    CopyMayNotFit,
     DirectoryNotEmpty,
-    EntryExists,
     NameInvalid,
     NotPermitted,
     ZarrfsError,
@@ -191,11 +191,9 @@ class NodeFolder(OverlayDirectory):
         self.state.forget_below(self.ident(""))
 
     async def rename_file(self, file: StagedFile, content: Content, target: VfsNode | None) -> None:
-        if target is not None and not _are_alike(file.content, content):
-            # On EXDEV, mv removes the target before it copies what cannot replace it.
-            raise EntryExists(f"{content.ident!r} exists, and {file.ident!r} cannot replace it in one step", key=content.ident)
         # The values may differ in kind: the program has to copy them instead.
-        raise AcrossViews(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
+        across = AcrossViews if _are_alike(file.content, content) else CopyMayNotFit
+        raise across(f"{file.ident!r} cannot be renamed in one step", key=file.ident)
 
     async def withdraw(self, file: StagedFile, content: TemporaryContent, new_directory: OverlayDirectory) -> None:
         if not isinstance(file.content, DocumentContent):

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterable
 from zarrfs import registry
 from zarrfs.containers.base import Container
 from zarrfs.errors import (
-    AcrossHierarchies,
     DirectoryNotEmpty,
     EntryExists,
     NameInvalid,
@@ -257,17 +256,6 @@ class WholeArrayGroup(OverlayDirectory):
 
     async def rename_file(self, file: StagedFile, content: Content, target: VfsNode | None) -> None:
         """Run rename(2) of a file. Staged bytes are stored first; a replaced array is removed before the other takes its path."""
-        try:
-            await self._rename_array(file, content, over=target is not None)
-        except AcrossHierarchies as error:
-            if target is None:
-                raise
-            # On EXDEV, mv removes the target before it copies what the other hierarchy may be unable to represent.
-            raise EntryExists(
-                f"{content.ident!r} exists, and {file.ident!r} cannot replace it: {error}", key=content.ident
-            ) from error
-
-    async def _rename_array(self, file: StagedFile, content: Content, *, over: bool) -> None:
         old = file.content
         assert isinstance(old, WholeArrayContent) and isinstance(content, WholeArrayContent)
         staging = self.context.staging
@@ -276,7 +264,7 @@ class WholeArrayGroup(OverlayDirectory):
         if (staged := staging.get(file.ident)) is not None:
             await staged.publish_now()
         async with staging.renaming(file.ident, content), staging.unnaming(content.ident):
-            await self.context.editor.rename(old.path, content.path, over=over)
+            await self.context.editor.rename(old.path, content.path, over=target is not None)
 
     async def withdraw(self, file: StagedFile, content: TemporaryContent, new_directory: OverlayDirectory) -> None:
         raise NameInvalid(f"{content.ident!r}: the file of an array ends in {self.container.suffix}", key=content.ident)
