@@ -306,7 +306,14 @@ def test_a_mount_in_use_stays_unless_it_is_detached(machine: Machine, folder: Pa
         """
     )
     assert lines(done) == ["code 32", "code 32", "mnt/npy/lat.npy", "code 0"]
-    assert done.stderr.splitlines()[0].startswith(f"umount.zarrfs: {folder}/mnt: in use by bash (")
+    first = done.stderr.splitlines()[0]
+    assert re.fullmatch(rf"umount\.zarrfs: {folder}/mnt: in use by bash \(\d+: raw/new\): close it there, or use --lazy", first)
+
+
+def test_a_mount_that_only_umount_itself_uses_names_it(machine: Machine, folder: Path) -> None:
+    done = machine("mount -t zarrfs x.zarr mnt; code bash -c 'cd mnt/npy; exec umount ../../mnt'; umount mnt")
+    assert lines(done) == ["code 32"]
+    assert re.match(rf"umount\.zarrfs: {folder}/mnt: in use by umount \(\d+: npy\)", done.stderr.splitlines()[0])
 
 
 @pytest.mark.full_length

@@ -23,14 +23,18 @@ class Holder(NamedTuple):
 
 
 def of(mountpoint: str) -> list[Holder]:
-    """Return the processes that use the mount on ``mountpoint`` (absolute, without symlinks), by number."""
+    """Return the processes that use the mount on ``mountpoint`` (absolute, without symlinks), by number.
+
+    Not those that only unmount it: their folder and descriptors are those of the program that started them. They are named if alone.
+    """
     found = []
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()):
         process = Path("/proc", str(pid))
         relative = next((relative for path in paths(process) if (relative := _below(mountpoint, path)) is not None), None)
         if relative is not None:
             found.append(Holder(pid, name_of(process), printable(relative)))
-    return found
+    unmounting = {os.getpid()} | ({os.getppid()} if name_of(Path("/proc", str(os.getppid()))) == "umount" else set())
+    return [holder for holder in found if holder.pid not in unmounting] or found
 
 
 def paths(process: Path) -> Iterator[str]:
