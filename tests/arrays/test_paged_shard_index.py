@@ -150,7 +150,7 @@ async def test_shards_within_shards_whose_indexes_take_turns_do_not_wait_for_one
     async def get(number: int) -> None:
         got[number] = await chunks.get((number,))
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             for number in range(16):
                 nursery.start_soon(get, number)
