@@ -140,6 +140,13 @@ class LiveArray(LiveNode):
         # If its folder is held no more, the document at its path has told, before this mount changed anything there.
         return super().is_moved_away or (self.is_misplaced and not _is_held(self.anchor))
 
+    @property
+    def has_left_its_path(self) -> bool:
+        """True if its folder, or that of its chunks, is held and not at its path any more: another program has taken it away."""
+        if self.is_apart:
+            return _is_held(self._chunk_folder) and not self._chunk_folder.is_at(self.chunk_prefix)
+        return _is_held(self.anchor) and not self.is_in_place()
+
     def confirmed_by_document(self) -> None:
         """Record that its document was found unchanged."""
         self.is_unread = False

@@ -272,9 +272,12 @@ class LiveNodes:
         self._anchor(live)
 
     async def open_to_write(self, live: LiveArray) -> None:
-        """Run `hold` for a file that was opened to be written, before any of it is read. Raises `StaleEntry`."""
+        """Run `hold` for a file that was opened to be written, before any of it is read. Raises `StaleEntry`.
+
+        An open that empties the file drops what is mapped of it: of an array that is elsewhere by now, it opens another file."""
+        has_left = live.has_left_its_path
         self.hold(live)
-        if live.is_unread:
+        if live.is_unread or has_left:
             await self._look_again(live.path)
             self.hold(live)
 

@@ -1,0 +1,87 @@
+"""An array is mapped and changed, another program moves or removes it, and a program saves another array under its name."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import random_layouts as layouts
+from tests.support.mounting import mounted
+from tests.support.random_layouts import CHUNK, Layout
+
+pytestmark = pytest.mark.fuse
+
+UNAWARE = ("--no-watch", "--metadata-ttl", "60")
+OLD, OTHER, NEW = np.full(3 * CHUNK, 7, "<i8"), np.full(3 * CHUNK, 5, "<i8"), np.full(5, 1.5)
+
+every_layout = pytest.mark.parametrize(
+    "layout", [layouts.V1_FILES, layouts.V2, layouts.V3_2019, layouts.V3_2022, layouts.V3], ids=lambda layout: layout.dialect
+)
+
+
+def moved(layout: Layout, store: Path) -> None:
+    layout.move(store, "g/a", store, "g/z")
+
+
+def erased(layout: Layout, store: Path) -> None:
+    layout.remove(store, "g/a", store.with_name("aside"))
+
+
+def replaced(layout: Layout, store: Path) -> None:
+    moved(layout, store)
+    layout.move(store, "g/b", store, "g/a")
+
+
+def erased_and_replaced(layout: Layout, store: Path) -> None:
+    erased(layout, store)
+    layout.move(store, "g/b", store, "g/a")
+
+
+@pytest.mark.parametrize("options", [(), UNAWARE], ids=["watch", "no-watch"])
+@pytest.mark.parametrize("end", [moved, erased, replaced, erased_and_replaced])
+@every_layout
+def test_what_is_mapped_is_not_discarded_with_the_file_that_is_emptied(
+    layout: Layout, end: Callable[[Layout, Path], None], options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """msync was 0. Or the mapped page was written to the emptied file, and so to the array that had taken the name."""
+    layout.make_store(store := tmp_path / "store")
+    for name, elements in (("g/a", OLD), ("g/b", OTHER)):
+        layout.create(store, name, elements, 1, is_sharded=False)
+    content = io.BytesIO()
+    np.save(content, NEW)
+    with mounted(store, *options, ends_with=None) as mount:
+        fd = os.open(mount.path / "npy/g/a.npy", os.O_RDWR)
+        with mmap.mmap(fd, 0) as mapped:
+            mapped[128:136] = b"\x63".ljust(8, b"\0")
+            end(layout, store)
+            other = os.open(mount.path / "npy/g/a.npy", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.write(other, content.getvalue())
+            os.close(other)
+            with pytest.raises(OSError, match="Stale"):
+                mapped.flush()
+        with suppress(OSError):
+            os.close(fd)
+        assert np.load(mount.path / "npy/g/a.npy").tolist() == NEW.tolist()
+        if end in (moved, replaced):
+            assert np.load(mount.path / "npy/g/z.npy").tolist() == OLD.tolist()
+        mount.umount()
+
+
+@every_layout
+def test_a_name_without_a_file_is_not_opened(layout: Layout, tmp_path: Path) -> None:
+    layout.make_store(store := tmp_path / "store")
+    layout.create(store, "g/a", OLD, 1, is_sharded=False)
+    with mounted(store, *UNAWARE) as mount:
+        fd = os.open(mount.path / "npy/g/a.npy", os.O_RDWR)
+        moved(layout, store)
+        with pytest.raises(FileNotFoundError):
+            os.open(mount.path / "npy/g/a.npy", os.O_WRONLY | os.O_TRUNC)
+        os.close(fd)
+    assert len(list(layout.arrays(store))) == 1
