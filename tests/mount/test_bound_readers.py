@@ -6,6 +6,7 @@ import errno
 import json
 import mmap
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,26 @@ def test_of_one_that_grew_everything_is_read_on(store: Path, how: str) -> None:
                     assert np.array_equal(np.frombuffer(mapping[start : start + ROW_NBYTES], "<i4"), ELEMENTS[index])
             assert os.fstat(reader).st_size == HEADER + ELEMENTS.nbytes
         assert np.load(mount.path / "npy/a.npy", mmap_mode="r").shape == (ROWS + 100, COLUMNS + 100)
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR])
+@pytest.mark.parametrize("rows", [ROWS + 100, ROWS - 100])
+def test_its_name_leads_to_the_new_shape_where_changes_are_not_reported(store: Path, rows: int, flags: int) -> None:
+    """While a program had the file open, its name was ESTALE for every program."""
+    with mounted(store, "--no-watch", "--metadata-ttl", "0.5") as mount:
+        with opened(mount.path / "npy/a.npy", flags) as old:
+            if flags == os.O_RDWR:
+                os.pwrite(old, np.int32(7).tobytes(), HEADER)
+                os.fsync(old)
+            first = row(old, 0)[0]
+            zarr.open_array(str(store / "a"), mode="r+").resize((rows, COLUMNS))
+            time.sleep(0.6)
+            new = np.load(mount.path / "npy/a.npy", mmap_mode="r")
+            assert new.shape == (rows, COLUMNS) and int(new[0, 0]) == first
+            del new
+            assert (mount.path / "npy/a.npy").stat().st_size == HEADER + rows * ROW_NBYTES
+            if flags == os.O_RDONLY:
+                assert row(old, 0)[0] == first
 
 
 @pytest.mark.parametrize("how", WAYS)

@@ -59,9 +59,15 @@ class StagedFile(File):
         return self.content.held_nbytes
 
     async def attributes(self) -> Attributes:
-        staged = self.area.get(self.ident)
+        # As at an open: what is open of an array that was resized or replaced is another file.
+        staged = self.area.current(self.ident)
         if staged is not None:
-            return self.shown(await staged.attributes())
+            try:
+                return self.shown(await staged.attributes())
+            except StaleEntry:
+                # The documents may have been read again by then.
+                if self.area.current(self.ident) is staged:
+                    raise
         snapshot = await self.content.snapshot()
         if snapshot is None:
             raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
