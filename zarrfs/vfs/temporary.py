@@ -19,12 +19,13 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import trio
 
 from zarrfs import durability
 from zarrfs.buffers import Buffer
-from zarrfs.errors import EntryExists, NoSuchEntry
+from zarrfs.errors import EntryExists, NoSuchEntry, StaleEntry
 from zarrfs.vfs.content import Content, Snapshot, WholeContent
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes, Entry, Handle, OpenFlags
@@ -50,6 +51,14 @@ def staged_in(staging: StagingArea, folder: str) -> dict[str, Staged]:
     return {name: one for name, one in found.items() if not isinstance(one.content, TemporaryContent)}
 
 
+class BoundTo(Protocol):
+    """The folder that a temporary file belongs to, wherever another program moves it."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """True if it has left its path: what is there is another folder, or none."""
+
+
 class Temporaries:
     """The temporary files of a mount, by `File.ident`. Belongs to one event loop.
 
@@ -61,17 +70,18 @@ class Temporaries:
 
     def get(self, ident: str) -> TemporaryFile | None:
         """Return the temporary file called ``ident``; None if absent."""
-        return TemporaryFile(self._staging, self.content(ident)) if ident in self._files else None
+        found = self.find(ident)
+        return TemporaryFile(self._staging, self.content(ident, found.folder)) if found is not None else None
 
-    def content(self, ident: str) -> TemporaryContent:
-        """Return the content of a temporary file called ``ident``, whether it exists or not."""
-        return TemporaryContent(self, ident)
+    def content(self, ident: str, folder: BoundTo | None = None) -> TemporaryContent:
+        """Return the content of a temporary file called ``ident``, whether it exists or not, in ``folder`` if that can be replaced."""
+        return TemporaryContent(self, ident, folder)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Return the entries directly below a folder: idents that consist of ``prefix`` (with its trailing slash) and a name."""
         for ident, found in list(self._files.items()):
             name = ident[len(prefix) :]
-            if ident.startswith(prefix) and "/" not in name:
+            if ident.startswith(prefix) and "/" not in name and self.find(ident) is not None:
                 size, mtime_ns = len(found.value.data), found.mtime_ns
                 staged = self._staging.get(ident)
                 if staged is not None and staged.size is not None:
@@ -88,12 +98,13 @@ class Temporaries:
             if ident.startswith(prefix) and len(found.value.data) and not is_temporary(ident)
         ]
 
-    async def create(self, ident: str, flags: OpenFlags) -> tuple[TemporaryFile, Handle]:
-        """Create a new, empty file and open it. Raises `EntryExists`."""
-        if ident in self._files:
+    async def create(self, ident: str, flags: OpenFlags, folder: BoundTo | None = None) -> tuple[TemporaryFile, Handle]:
+        """Create a new, empty file in ``folder`` and open it. Raises `EntryExists`."""
+        if self.find(ident) is not None:
             raise EntryExists(f"{ident!r} already exists", key=ident)
-        self.put(ident, _Value(self._staging.room.bytes()))
-        file = TemporaryFile(self._staging, self.content(ident))
+        content = self.content(ident, folder)
+        self.put(content, _Value(self._staging.room.bytes()))
+        file = TemporaryFile(self._staging, content)
         return file, await file.open(flags)
 
     async def unlink(self, file: TemporaryFile) -> None:
@@ -115,11 +126,12 @@ class Temporaries:
         moved = False
         async with self._staging.renaming(file.ident, content), self._staging.unnaming(content.ident):
             if not isinstance(file.content, TemporaryContent):
-                await self._take(file.content, content.ident)
+                assert isinstance(content, TemporaryContent)
+                await self._take(file.content, content)
             elif isinstance(content, TemporaryContent):
                 found = self._require_held(file.ident)
                 self.remove(content.ident)
-                self._files[content.ident] = found
+                self._files[content.ident], found.folder = found, content.folder
                 del self._files[file.ident]
             else:
                 moved = await self._publish(file.ident, content, content.publish if isinstance(content, WholeContent) else None)
@@ -154,13 +166,14 @@ class Temporaries:
         alone._files[ident] = self._files.pop(ident)
         return alone.content(ident)
 
-    def put(self, ident: str, value: _Value) -> None:
-        """Set the value of the temporary file ``ident``, created if missing, to ``value``, which the table then owns."""
+    def put(self, content: TemporaryContent, value: _Value) -> None:
+        """Set the value of a temporary file, created if missing, to ``value``, which the table then owns."""
+        ident = content.ident
         self.remove(ident)
         staged = self._staging.get(ident)
         # Its time was already returned to programs during the publish: with another one it would look like another file.
         mtime_ns = staged.mtime_ns if staged is not None else None
-        self._files[ident] = _Temporary(value, mtime_ns if mtime_ns is not None else time.time_ns())
+        self._files[ident] = _Temporary(value, mtime_ns if mtime_ns is not None else time.time_ns(), content.folder)
 
     def set_mtime(self, ident: str, mtime_ns: int) -> None:
         """Set the time, as utimens(2), also for open handles."""
@@ -175,11 +188,15 @@ class Temporaries:
             found.value.release()
 
     def find(self, ident: str) -> _Temporary | None:
-        """Return the entry of the temporary file ``ident``; None if absent."""
-        return self._files.get(ident)
+        """Return the entry of the temporary file ``ident``; None if absent, or if its folder has left its path."""
+        found = self._files.get(ident)
+        if found is not None and found.folder is not None and found.folder.is_outdated:
+            self.remove(ident)
+            return None
+        return found
 
     def _require_held(self, ident: str) -> _Temporary:
-        found = self._files.get(ident)
+        found = self.find(ident)
         if found is None:
             raise NoSuchEntry(f"{ident!r} is gone", key=ident)
         return found
@@ -204,8 +221,8 @@ class Temporaries:
                 await content.sync()
         return moved
 
-    async def _take(self, content: Content, ident: str) -> None:
-        """Turn the value of ``content`` into the temporary file ``ident``."""
+    async def _take(self, content: Content, temporary: TemporaryContent) -> None:
+        """Turn the value of ``content`` into a temporary file."""
         snapshot = await content.snapshot()
         if snapshot is None:
             raise NoSuchEntry(f"{content.ident!r} is gone", key=content.ident)
@@ -225,9 +242,9 @@ class Temporaries:
             raise
         finally:
             await snapshot.aclose()
-        self.put(ident, _Value(data))
+        self.put(temporary, _Value(data))
         if snapshot.attributes.mtime_ns is not None:
-            self._files[ident].set_mtime(snapshot.attributes.mtime_ns)
+            self._files[temporary.ident].set_mtime(snapshot.attributes.mtime_ns)
 
 
 class TemporaryFile(StagedFile):
@@ -241,9 +258,14 @@ class TemporaryContent(Content):
 
     private = True
 
-    def __init__(self, table: Temporaries, ident: str) -> None:
+    def __init__(self, table: Temporaries, ident: str, folder: BoundTo | None = None) -> None:
         self._table = table
         self.ident = ident
+        self.folder = folder
+
+    @property
+    def is_outdated(self) -> bool:
+        return self.folder is not None and self.folder.is_outdated
 
     async def snapshot(self) -> Snapshot | None:
         found = self._table.find(self.ident)
@@ -264,8 +286,10 @@ class TemporaryContent(Content):
         self._table.set_mtime(self.ident, mtime_ns)
 
     def publish(self, value: _Value) -> None:
-        """Set the value of the file."""
-        self._table.put(self.ident, value)
+        """Set the value of the file. Raises `StaleEntry`."""
+        if self.is_outdated:
+            raise StaleEntry(f"{self.ident}: its folder was erased, or moved away", key=self.ident)
+        self._table.put(self, value)
 
 
 class _Value:
@@ -295,6 +319,7 @@ class _Temporary:
 
     value: _Value
     mtime_ns: int
+    folder: BoundTo | None = None
     mtime_was_set: bool = False
     synced: bool = False
 

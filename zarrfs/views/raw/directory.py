@@ -167,7 +167,7 @@ class RawDirectory(OverlayDirectory):
 
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
         if is_temporary(name):
-            return self._context.temporaries.content(self.here + name)
+            return self._context.temporaries.content(self.here + name, self._folder)
         part = self._new_part(name)
         while await until_placed(self._context, self.prefix):
             self.check()
