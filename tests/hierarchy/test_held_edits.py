@@ -82,6 +82,7 @@ async def _renamed(tree: MountTree, old: str, new: str) -> None:
     await folder.rename(old, folder, new)
 
 
+@pytest.mark.many_cases
 @pytest.mark.parametrize("edit", [save_over, rename_over, rename, remove], ids=lambda edit: edit.__name__)
 @pytest.mark.parametrize("is_resized", [False, True], ids=["", "resized"])
 @pytest.mark.parametrize("delay", ["0", "600", None], ids=["at once", "queued", "plain"])

@@ -6,7 +6,6 @@ import errno
 import json
 import mmap
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from tests.mount.test_bound_files import errno_of, opened
 from tests.support.mounting import Mounted, mounted
+from tests.support.waiting import until
 
 zarr = pytest.importorskip("zarr")
 pytestmark = pytest.mark.fuse
@@ -81,11 +81,10 @@ def test_its_name_leads_to_the_new_shape_where_changes_are_not_reported(store: P
                 os.fsync(old)
             first = row(old, 0)[0]
             zarr.open_array(str(store / "a"), mode="r+").resize((rows, COLUMNS))
-            time.sleep(0.6)
+            until(lambda: (mount.path / "npy/a.npy").stat().st_size == HEADER + rows * ROW_NBYTES)
             new = np.load(mount.path / "npy/a.npy", mmap_mode="r")
             assert new.shape == (rows, COLUMNS) and int(new[0, 0]) == first
             del new
-            assert (mount.path / "npy/a.npy").stat().st_size == HEADER + rows * ROW_NBYTES
             if flags == os.O_RDONLY:
                 assert row(old, 0)[0] == first
 

@@ -23,7 +23,7 @@ from zarrfs.lifecycle import mountpoint as before
 from zarrfs.lifecycle.dead_mounts import Life
 from zarrfs.lifecycle.mount_table import mount_at
 
-pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
+pytestmark = pytest.mark.fuse
 
 NOT_CONNECTED = os.strerror(errno.ENOTCONN)
 SMALL_MOUNT = ROOT / "tests/support/small_mount.py"

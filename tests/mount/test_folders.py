@@ -118,14 +118,14 @@ def names(stream: Any, places: dict[bytes, int] | None = None) -> list[bytes]:
 def test_a_program_can_go_back_in_a_listing_while_names_come_and_go(mount: Mounted) -> None:
     folder = mount.path / "raw/many"
     folder.mkdir()
-    for number in range(3000):
+    for number in range(1000):
         (folder / f"{number:04}").touch()
     places: dict[bytes, int] = {}
     removed: set[bytes] = set()
     with opened(folder) as stream:
         all_names = names(stream, places)
-        assert len(all_names) == len(set(all_names)) == 3002
-        for index in (2500, 7, 1500, 3001):
+        assert len(all_names) == len(set(all_names)) == 1002
+        for index in (850, 7, 500, 1001):
             (folder / f"new{index}").touch()
             (folder / f"{index // 2:04}").unlink()
             removed.add(b"%04d" % (index // 2))

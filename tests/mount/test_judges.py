@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,23 @@ NO_V2_NUMBERS = {"text", "sparse/text", "sparse/time"}
 """Arrays whose type tensorstore and GDAL cannot represent in Zarr v2."""
 
 
+@cache
+def zarr2_judge() -> subprocess.Popen[str]:
+    """Return judge.py with zarr 2 and the xarray of 2024, whose import takes seconds; it ends with this process."""
+    command = [str(zarr2_python()), str(judge.__file__)]
+    return subprocess.Popen(command, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
 def by_zarr2(*arguments: str | Path) -> Any:
-    """Return the output of judge.py with zarr 2 and the xarray of 2024; None if there is none."""
-    said = run(zarr2_python(), Path(judge.__file__), *arguments).stdout
-    return json.loads(said) if said else None
+    """Return what judge.py says with zarr 2 and the xarray of 2024."""
+    process = zarr2_judge()
+    assert process.stdin is not None and process.stdout is not None
+    print(json.dumps([str(each) for each in arguments]), file=process.stdin, flush=True)
+    said = process.stdout.readline()
+    if not said:
+        zarr2_judge.cache_clear()
+        pytest.fail(f"judge.py ended with {process.wait()}, its error is above: {arguments}")
+    return json.loads(said)
 
 
 def by_xarray(path: Path, **options: Any) -> Any:

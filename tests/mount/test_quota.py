@@ -44,13 +44,15 @@ def store(tmp_path: Path) -> Iterator[Path]:
             subprocess.run(["btrfs", *map(str, command)], check=True, capture_output=True)
         limit(volume, QUOTA)
         zarr.create_group(str(volume / "store"), zarr_format=3)
-        zarr.create_array(str(volume / "store"), name="a", shape=OLD.shape, chunks=(100,), dtype="<i4", compressors=None)[:] = OLD
+        zarr.create_array(str(volume / "store"), name="a", shape=OLD.shape, chunks=(4000,), dtype="<i4", compressors=None)[:] = OLD
         yield volume / "store"
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def limit(volume: Path, nbytes: int) -> None:
+    # The command fails while data above the old limit is being removed.
+    subprocess.run(["btrfs", "filesystem", "sync", str(volume)], check=True, capture_output=True)
     subprocess.run(["btrfs", "qgroup", "limit", str(nbytes), str(volume)], check=True, capture_output=True)
 
 

@@ -18,7 +18,7 @@ from tests.support.mounting import Mounted, mounted
 from tests.support.programs import cannot, demand
 from tests.support.small_shards import document, shard, sharding
 
-pytestmark = [pytest.mark.fuse, pytest.mark.real_exec]
+pytestmark = pytest.mark.fuse
 
 HEX = "0123456789abcdef" * 2
 _CALL = re.compile(r"(?:\d+ +)?(fsync|fdatasync|syncfs|renameat2?|rename|linkat)\((.*)\) += 0")

@@ -1,9 +1,11 @@
-"""Read a folder with one Zarr library and print the result as JSON; run as a program by a Python that has the library.
+"""Read a folder with one Zarr library; run as a program by a Python that has the library.
 
-    python judge.py xarray PATH [open_zarr's options as JSON]     variables as xarray decodes them
-    python judge.py zarr PATH                                     elements of every array
-    python judge.py write PATH [to_zarr's options as JSON]        xarray stores `dataset` there
-    python judge.py create PATH                                   zarr 2 creates arrays there, some chunks of which are missing
+Each line of its input is a JSON list, and it prints the answer as a line of JSON (null if nothing is asked):
+
+    ["xarray", PATH, open_zarr's options as JSON]     variables as xarray decodes them
+    ["zarr", PATH]                                    elements of every array
+    ["write", PATH, to_zarr's options as JSON]        xarray stores `dataset` there
+    ["create", PATH]                                  zarr 2 creates arrays there, some chunks of which are missing
 
 Imports nothing of this repository: the Python may be an old one.
 """
@@ -126,20 +128,21 @@ def create(path: str) -> None:
     assert scalar[()] == 3
 
 
-def main(what: str, path: str, options: str = "{}") -> None:
-    warnings.simplefilter("ignore")
+def answer(what: str, path: str, options: str = "{}") -> Any:
+    """Do what one line of the input asks for."""
     if what == "create":
-        create(path)
-        return
+        return create(path)
     if what == "write":
         data = dataset()
         import zarr
 
         plain = {"compressor": None} if zarr.__version__.startswith("2") else {"compressors": None}
         data.to_zarr(path, mode="a", encoding=dict.fromkeys(data.variables, plain), **json.loads(options))
-        return
-    print(json.dumps(of_xarray(path, json.loads(options)) if what == "xarray" else of_zarr(path)))
+        return None
+    return of_xarray(path, json.loads(options)) if what == "xarray" else of_zarr(path)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    warnings.simplefilter("ignore")
+    for line in sys.stdin:
+        print(json.dumps(answer(*json.loads(line))), flush=True)
