@@ -1,6 +1,9 @@
 # Each target works alone, in any order, in a fresh clone; scripts/setup.sh installs missing packages.
 .PHONY: bench demo test soak fuzz mutants outside setup
 
+# Otherwise each of the thousands of processes that the tests start would compile zarrfs anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # make demo STORE=/data/x.zarr: mounts and shows that store, read-only. STORE is passed in the environment, so that no shell parses it.
 export STORE
 
