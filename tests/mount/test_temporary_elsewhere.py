@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,34 @@ def test_one_that_is_open_is_stale(store: Path, options: tuple[str, ...]) -> Non
         rename(mount.path / "raw/a/c")
     assert elements(store, "a") == {5, 99}
     assert elements(store, "z") == {7}
+
+
+@OPTIONS
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_one_that_is_open_is_no_file_that_is_renamed_to_its_name_in_the_other_folder(
+    store: Path, is_synced: bool, options: tuple[str, ...]
+) -> None:
+    """Its fsync was 0 for lost bytes; one that was clean read as empty."""
+    with mounted(store, *options) as mount:
+        folder = mount.path / "raw/a/c"
+        fd = os.open(folder / "1.__lock", os.O_RDWR | os.O_CREAT)
+        os.write(fd, OURS)
+        if is_synced:
+            os.fsync(fd)
+        replaced(store)
+        (folder / "2.__lock").write_bytes(b"other")
+        os.rename(folder / "2.__lock", folder / "1.__lock")
+        if is_synced:
+            with pytest.raises(OSError, match="Stale"):
+                os.pread(fd, len(OURS), 0)
+            with pytest.raises(OSError, match="Stale"):
+                os.pwrite(fd, OURS, 0)
+        else:
+            with pytest.raises(OSError, match="Stale"):
+                os.fsync(fd)
+        with suppress(OSError):
+            os.close(fd)
+        assert (folder / "1.__lock").read_bytes() == b"other"
 
 
 def by_raw(mount: Mounted) -> None:

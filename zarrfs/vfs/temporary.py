@@ -267,29 +267,46 @@ class TemporaryContent(Content):
     def is_outdated(self) -> bool:
         return self.folder is not None and self.folder.is_outdated
 
+    @property
+    def is_elsewhere(self) -> bool:
+        # What has its name now is a file of another folder.
+        return self.is_outdated
+
     async def snapshot(self) -> Snapshot | None:
-        found = self._table.find(self.ident)
+        found = self._found
         return None if found is None else _TemporarySnapshot(found)
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
-        found = None if empty else self._table.find(self.ident)
+        if not empty:
+            self._require_current()
+        found = None if empty else self._found
         return _TemporaryStage(self, room, None if found is None else found.value.held())
 
     async def erase(self) -> None:
-        self._table.remove(self.ident)
+        if not self.is_outdated:
+            self._table.remove(self.ident)
 
     async def sync(self) -> None:
-        if (found := self._table.find(self.ident)) is not None:
+        if (found := self._found) is not None:
             found.synced = True
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        self._table.set_mtime(self.ident, mtime_ns)
+        if not self.is_outdated:
+            self._table.set_mtime(self.ident, mtime_ns)
 
     def publish(self, value: _Value) -> None:
         """Set the value of the file. Raises `StaleEntry`."""
+        self._require_current()
+        self._table.put(self, value)
+
+    @property
+    def _found(self) -> _Temporary | None:
+        """The entry of the file, as opposed to one of the same name in a folder that has taken the path."""
+        return None if self.is_outdated else self._table.find(self.ident)
+
+    def _require_current(self) -> None:
         if self.is_outdated:
             raise StaleEntry(f"{self.ident}: its folder was erased, or moved away", key=self.ident)
-        self._table.put(self, value)
 
 
 class _Value:
