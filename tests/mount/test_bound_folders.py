@@ -33,13 +33,13 @@ def make_anew(store: Path, how: str, *, sharded: bool) -> None:
         shutil.rmtree(store / "a")
         make(store, sharded=sharded)
     else:
-        # A copy: the same documents, with the same times.
+        # A copy: the same documents, with the same times, or the very files.
         os.rename(store / "a", store / "old")
-        shutil.copytree(store / "old", store / "a")
+        shutil.copytree(store / "old", store / "a", copy_function=os.link if how == "linked" else shutil.copy2)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["watch", "no-watch", "ttl"])
-@pytest.mark.parametrize("how", ["removed", "copied"])
+@pytest.mark.parametrize("how", ["removed", "copied", "linked"])
 def test_what_was_staged_is_not_stored_in_an_equal_array(store: Path, how: str, options: tuple[str, ...]) -> None:
     sharded = "sharding_indexed" in (store / "a/zarr.json").read_text()
     with mounted(store, *options, ends_with=None) as mount:
@@ -55,7 +55,7 @@ def test_what_was_staged_is_not_stored_in_an_equal_array(store: Path, how: str, 
 
 
 @pytest.mark.parametrize("view", ["chunks", "zarr3"])
-@pytest.mark.parametrize("how", ["removed", "copied"])
+@pytest.mark.parametrize("how", ["removed", "copied", "linked"])
 def test_a_chunk_that_was_opened_to_be_replaced_is_not_stored_in_an_equal_array(store: Path, how: str, view: str) -> None:
     """Nothing of it was read: its array was determined when it was opened."""
     sharded = "sharding_indexed" in (store / "a/zarr.json").read_text()
@@ -70,6 +70,22 @@ def test_a_chunk_that_was_opened_to_be_replaced_is_not_stored_in_an_equal_array(
             os.close(fd)
         mount.umount()
     assert all(elements == [7] * 8 for elements in arrays(store).values())
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["watch", "no-watch", "ttl"])
+@pytest.mark.parametrize("file", ["npy/a.npy", "chunks/a/0"])
+def test_what_is_written_under_its_name_is_stored_in_a_copy_by_hard_links(store: Path, file: str, options: tuple[str, ...]) -> None:
+    """It was stored in the folder that had been moved away, while a program had the array open."""
+    with mounted(store, *options, ends_with=None) as mount:
+        with opened(mount.path / "npy/a.npy") as before:
+            os.pwrite(before, FOUR[:4], HEADER)
+            os.fsync(before)
+            make_anew(store, "linked", sharded=False)
+            with opened(mount.path / file) as now:
+                os.pwrite(now, FOUR[:4], (HEADER if file.endswith(".npy") else 0) + 4)
+                os.fsync(now)
+        mount.umount()
+    assert arrays(store) == {"a": [99, 99] + [7] * 6, "old": [99] + [7] * 7}
 
 
 def test_what_waits_for_its_shard_is_not_stored_in_an_equal_array(store: Path) -> None:

@@ -145,6 +145,11 @@ class LiveArray(LiveNode):
         """True if its folder, or that of its chunks, is held and not at its path any more: another program has taken it away."""
         if self.is_apart:
             return _is_held(self._chunk_folder) and not self._chunk_folder.is_at(self.chunk_prefix)
+        return self.has_left_its_document
+
+    @property
+    def has_left_its_document(self) -> bool:
+        """True if its folder is held and not at its path any more: the document there is another's, even if it is the same file."""
         return _is_held(self.anchor) and not self.is_in_place()
 
     def confirmed_by_document(self) -> None:

@@ -249,6 +249,10 @@ class LiveNodes:
             self.hold(live)
             stat = await self._store.stat(live.document)
             if stat is not None and stat.generation == live.generation:
+                if live.has_left_its_document and not self.lock.is_changing(live.path):
+                    # A copy by hard links has the very document.
+                    self._end(live, "was replaced by another array")
+                    live.check()
                 live.confirmed_by_document()
                 return True
         give_up = trio.current_time() + _DOUBT_SECONDS
@@ -338,7 +342,9 @@ class LiveNodes:
             self._by_document[node.document] = node
         if not node.is_described_at(node.path.prefix):
             self._apart.add(node)
-        if is_new and (not node.is_in_place() or node.has_other_chunks(self._store)):
+        # A copy by hard links has the very document.
+        has_left = node.has_left_its_document and not self.lock.is_changing(node.path)
+        if has_left or (is_new and (not node.is_in_place() or node.has_other_chunks(self._store))):
             self._end(node, "was replaced by another array")
         else:
             self._anchor(node)
