@@ -74,6 +74,32 @@ def test_what_is_mapped_is_not_discarded_with_the_file_that_is_emptied(
         mount.umount()
 
 
+@pytest.mark.parametrize("options", [(), UNAWARE], ids=["watch", "no-watch"])
+@pytest.mark.parametrize("is_changed", [False, True])
+@pytest.mark.parametrize("end", [replaced, erased_and_replaced])
+@every_layout
+def test_a_descriptor_of_the_old_array_does_not_empty_the_one_that_has_its_name(
+    layout: Layout, end: Callable[[Layout, Path], None], is_changed: bool, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """ftruncate(2) was 0, and what was written afterwards replaced the other program's array."""
+    layout.make_store(store := tmp_path / "store")
+    for name, elements in (("g/a", OLD), ("g/b", OTHER)):
+        layout.create(store, name, elements, 1, is_sharded=False)
+    with mounted(store, *options, ends_with=None) as mount:
+        fd = os.open(mount.path / "npy/g/a.npy", os.O_RDWR)
+        if is_changed:
+            os.pwrite(fd, b"\x63", 128)
+        end(layout, store)
+        with pytest.raises(OSError, match="Stale"):
+            os.ftruncate(fd, 0)
+        with suppress(OSError):
+            os.close(fd)
+        mount.umount()
+    assert sorted(elements.tolist() for _, elements in layout.arrays(store)) == sorted(
+        each.tolist() for each in ([OLD, OTHER] if end is replaced else [OTHER])
+    )
+
+
 @every_layout
 def test_a_name_without_a_file_is_not_opened(layout: Layout, tmp_path: Path) -> None:
     layout.make_store(store := tmp_path / "store")

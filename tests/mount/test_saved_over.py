@@ -120,6 +120,22 @@ def test_the_writer_itself_goes_on(mount: Mounted) -> None:
     assert mount.umount().returncode == 0
 
 
+@pytest.mark.parametrize("flags", [os.O_RDWR, os.O_WRONLY])
+def test_the_writer_goes_on_if_another_program_opens_the_file_before_it_is_complete(mount: Mounted, flags: int) -> None:
+    """The open took the file for the old array's: the next write of either program was ESTALE."""
+    fd = os.open(mount.path / "npy/a.npy", os.O_RDWR | os.O_TRUNC)
+    other = os.open(mount.path / "npy/a.npy", flags)
+    with os.fdopen(fd, "r+b", buffering=0) as file:
+        np.save(file, NEW)
+        os.fsync(fd)
+        os.pwrite(fd, np.float64(2.5).tobytes(), 128)
+        os.fsync(fd)
+    os.pwrite(other, np.float64(3.5).tobytes(), 136)
+    os.close(other)
+    assert stored(mount)[:3].tolist() == [2.5, 3.5, 1.5]
+    assert mount.umount().returncode == 0
+
+
 def test_one_of_the_same_shape_and_type_is_the_same_array(mount: Mounted) -> None:
     fd = os.open(mount.path / "npy/a.npy", os.O_RDWR)
     os.pread(fd, 128, 0)

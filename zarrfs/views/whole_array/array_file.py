@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.buffers import Buffer
@@ -36,6 +38,10 @@ class WholeArrayContent(Content):
         self._context = context
         self._live: LiveNode | None = None
         self._layouts = 0
+        self._emptied: weakref.ref[NewArrayStage] | None = None
+        """Its content since it was emptied."""
+        self._is_another = False
+        """True if another array has taken the name of the one that was to be replaced."""
         self.container = container
         self._be_at(path)
         self._unsynced: dict[Key, None] = {}
@@ -81,6 +87,8 @@ class WholeArrayContent(Content):
 
     @property
     def is_outdated(self) -> bool:
+        if self._is_another:
+            return True
         return self._live is not None and (self._live.why_gone is not None or self._live.layouts != self._layouts)
 
     @property
@@ -91,8 +99,49 @@ class WholeArrayContent(Content):
         return WholeArrayContent(self._context, self.path, self.container) if self.is_outdated else self
 
     async def open_to_write(self) -> None:
-        if (open_array := await self._array_now()) is not None:
+        # A file that was emptied is that of the array to be, until it is published.
+        is_new = self._unpublished is not None
+        open_array = await (self._array_at_path() if is_new else self._array_now())
+        if open_array is None:
+            return
+        try:
             await self._context.hierarchy.live.open_to_write(open_array.live)
+            self._require_own(open_array)
+        except StaleEntry:
+            # Another program has taken away what is to be replaced: a later open gets another file.
+            self._is_another = is_new
+            raise
+
+    async def _array_to_replace(self) -> OpenArray | None:
+        """Return the array that the file replaces once it is emptied; None if the name is free. Raises `StaleEntry` for another."""
+        open_array = await self._array_at_path()
+        if open_array is not None:
+            with suppress(StaleEntry):
+                await self._context.hierarchy.live.open_to_write(open_array.live)
+            open_array = await self._array_at_path()
+        if open_array is None and self._live is not None:
+            # Another program may have put an array there since this one was found to be gone.
+            await self._context.hierarchy.reread(self.path)
+            open_array = await self._array_at_path()
+        if open_array is not None:
+            self._require_own(open_array)
+        return open_array
+
+    def _require_own(self, found: OpenArray) -> None:
+        """Raise `StaleEntry` if ``found``, at the path, is not the array of this file, nor the one that it replaces."""
+        own, emptied = self._live, self._unpublished
+        if emptied is not None:
+            is_own = emptied.is_tried or found.live is emptied.replaced
+        else:
+            is_own = own is None or own is found.live or (own.why_gone is None and own.is_in_place())
+        if not is_own:
+            raise StaleEntry(f"{self.path} was replaced by another array: open the file again", key=self.ident)
+
+    @property
+    def _unpublished(self) -> NewArrayStage | None:
+        """The content since the file was emptied, if it was not published."""
+        stage = self._emptied() if self._emptied is not None else None
+        return stage if stage is not None and not stage.is_published else None
 
     async def snapshot(self) -> Snapshot | None:
         open_array = await self._array_now()
@@ -110,10 +159,12 @@ class WholeArrayContent(Content):
         if empty:
             # An emptied file becomes a new array: the old one is no longer its content. An earlier save may have moved it apart.
             await self._context.editor.settle_at(self.path)
-            open_array = await self._array_at_path()
+            open_array = await self._array_to_replace()
             making = self._context.hierarchy.live.make(self.path)
             self._stand_for(making)
-            return NewArrayStage(self._context, making, self.ident, self.container, room, open_array, self._stored)
+            stage = NewArrayStage(self._context, making, self.ident, self.container, room, open_array, self._stored)
+            self._emptied = weakref.ref(stage)
+            return stage
         open_array = await self._array_now()
         if open_array is None and self._live is not None:
             # Another program may be writing its documents.

@@ -89,7 +89,10 @@ class NewArrayStage(Stage):
         self._writer: ArrayWriter | None = None
         self._same = False
         self._placing: Placing | None = None
-        self._published = False
+        self.is_tried = False
+        """True if a publish has begun: the array at the path may be this one."""
+        self.is_published = False
+        """True once the array is stored."""
         self._abandoned = False
         self._stored_apart: list[Key] = []
         self._pending: list[trio.Event] = []
@@ -102,6 +105,11 @@ class NewArrayStage(Stage):
     @property
     def _path(self) -> NodePath:
         return self._making.path
+
+    @property
+    def replaced(self) -> LiveArray | None:
+        """The array that it replaces."""
+        return self._replaced.live if self._replaced is not None else None
 
     @property
     def size(self) -> int:
@@ -186,6 +194,7 @@ class NewArrayStage(Stage):
                 f"{self._ident}: no {self._container.suffix} header in its {self._size} bytes", key=self._ident
             )
         await self._hand_over()
+        self.is_tried = True
         if self._size not in (self._head.nbytes, self._whole_size):
             raise ContentInvalid(
                 f"{self._ident} has {self._size} bytes, but its header requires {self._whole_size}: nothing was stored",
@@ -218,13 +227,13 @@ class NewArrayStage(Stage):
             layout = await self._context.editor.layout_for(self._path)
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
             await (self._create(node) if self._placing is None else self._put(node, self._placing))
-        self._published = True
+        self.is_published = True
         self.replaces = self._replaced is not None and not self._same
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
 
     async def unnamed(self) -> None:
-        if self._writer is None or self._node is None or self._published:
+        if self._writer is None or self._node is None or self.is_published:
             return
         await self._writer.store_no_more()
         if not self._same:
@@ -236,7 +245,7 @@ class NewArrayStage(Stage):
         try:
             if self._writer is not None:
                 await self._writer.aclose()
-            if not self._published and not self._abandoned and self._node is not None and not self._same:
+            if not self.is_published and not self._abandoned and self._node is not None and not self._same:
                 await self._abandon()
         finally:
             self._bytes.close()
