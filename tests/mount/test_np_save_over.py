@@ -72,7 +72,7 @@ def test_another_number_of_dimensions_drops_their_names(tmp_path: Path) -> None:
 def test_shards_stay(tmp_path: Path, limit: str) -> None:
     made(tmp_path / "store", shards=(10, 20))
     with mounted(tmp_path / "store", "--memory-limit", limit, "--shard-delay", "600") as mount:
-        new = np.arange(400 * 500, dtype="<f8").reshape(400, 500)
+        new = np.arange(1100 * 1100, dtype="<f8").reshape(1100, 1100)
         np.save(mount.path / "npy/a.npy", new)
         np.testing.assert_array_equal(np.load(mount.path / "npy/a.npy"), new)
     found = zarr.open_array(str(tmp_path / "store/a"), mode="r")

@@ -249,8 +249,7 @@ class LiveNodes:
             self.hold(live)
             stat = await self._store.stat(live.document)
             if stat is not None and stat.generation == live.generation:
-                if live.has_left_its_document and not self.lock.is_changing(live.path):
-                    # A copy by hard links has the very document.
+                if self._has_left(live):
                     self._end(live, "was replaced by another array")
                     live.check()
                 live.confirmed_by_document()
@@ -274,6 +273,10 @@ class LiveNodes:
         """Hold the folder of an array that is written to: an equal one put in its place is another. Raises `StaleEntry`."""
         live.check()
         self._anchor(live)
+
+    def _has_left(self, live: LiveArray) -> bool:
+        """Return True if another program has taken its folder away: a copy by hard links in its place has the very document."""
+        return live.has_left_its_document and not self.lock.is_changing(live.path)
 
     async def open_to_write(self, live: LiveArray) -> None:
         """Run `hold` for a file that was opened to be written, before any of it is read. Raises `StaleEntry`.
@@ -342,9 +345,7 @@ class LiveNodes:
             self._by_document[node.document] = node
         if not node.is_described_at(node.path.prefix):
             self._apart.add(node)
-        # A copy by hard links has the very document.
-        has_left = node.has_left_its_document and not self.lock.is_changing(node.path)
-        if has_left or (is_new and (not node.is_in_place() or node.has_other_chunks(self._store))):
+        if self._has_left(node) or (is_new and (not node.is_in_place() or node.has_other_chunks(self._store))):
             self._end(node, "was replaced by another array")
         else:
             self._anchor(node)
