@@ -118,6 +118,16 @@ async def test_a_walk(view: str, store: Path) -> None:
         assert tasks.began <= 3 * 16, tasks.began
 
 
+@trio_test
+async def test_a_listing_of_files_lists_the_group_once(store: Path) -> None:
+    async with tree_of(store, watch="off") as tree:
+        folder = await walk(tree, "npy")
+        assert isinstance(folder, Directory)
+        before = operations(tree)
+        assert len(await every(folder.entries())) == ARRAYS
+        assert (operations(tree) - before)["list_dir"] == 1
+
+
 @pytest.mark.parametrize("view", ["chunks", "zarr3"])
 @trio_test
 async def test_a_listing_has_the_times_of_the_folders_in_it(view: str, store: Path) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 
 import trio
@@ -196,12 +196,11 @@ class Hierarchy:
             known.folder_ns, known.folder_epoch = await self._store.prefix_mtime_ns(self.folder_of(path)), epoch
         return max(known.documents_ns or 0, known.chunks_ns or 0, known.folder_ns or 0) or None
 
-    async def children(self, path: NodePath, times: ListedTimes | None = None) -> AsyncGenerator[tuple[str, Node]]:
+    async def children(self, path: NodePath, names: Collection[str] | None = None) -> AsyncGenerator[tuple[str, Node]]:
         """Yield names and nodes directly below a group, by name, as they are read; bad ones are `UnsupportedNode`, attributes not large.
 
-        ``times``: receives those of their folders."""
+        ``names``: those of `child_names`, if known."""
         unanswered: list[StoreTimeout] = []
-        (times or ListedTimes()).begin(self.ttl, lambda: self._epoch)
 
         async def look(name: str) -> Node | None:
             try:
@@ -214,13 +213,16 @@ class Hierarchy:
                 raise unanswered[0]
             return without_large_attributes(node) if node is not None else None
 
-        found: AsyncGenerator[tuple[str, Node]] = each_found(await in_order(await self.child_names(path, times)), look, _WIDTH)
+        ordered = await in_order(names if names is not None else await self.child_names(path))
+        found: AsyncGenerator[tuple[str, Node]] = each_found(ordered, look, _WIDTH)
         async with aclosing(found):
             async for each in found:
                 yield each
 
     async def child_names(self, path: NodePath, times: ListedTimes | None = None) -> set[str]:
         """Return the names of possible nodes directly below ``path``. ``times``: receives those of their folders."""
+        if times is not None:
+            times.begin(self.ttl, lambda: self._epoch)
         return self.empty_groups.names_in(path) | await self.stored.child_names(path, await self.layouts(path), times)
 
     def changed(self, key_or_prefix: str, *, is_prefix: bool) -> NodeChanges:
@@ -252,10 +254,8 @@ class Hierarchy:
 
     def _key_changed(self, key: Key) -> NodeChanges:
         self.roots.expire_for(key)
-        nodes: list[NodeChange] = []
+        nodes = [NodeChange(owner)] if (owner := self.roots.owner_of(key)) is not None else []
         chunks: list[tuple[NodePath, ChunkBox | Sequence[Coords]]] = []
-        if (owner := self.roots.owner_of(key)) is not None:
-            nodes.append(NodeChange(owner))
         for layout in list(self.roots.over(key)):
             path = layout.node_of_document(key)
             if path is not None:

@@ -133,8 +133,8 @@ class GroupChildren:
         for child in documents:
             yield child.entry
         hierarchy, times = self.context.hierarchy, ListedTimes()
-        async with aclosing(hierarchy.children(self.path, times)) as children:
-            siblings: Collection[str] | None = None
+        siblings = await hierarchy.child_names(self.path, times)
+        async with aclosing(hierarchy.children(self.path, siblings)) as children:
             index = 0
             async for name, node in children:
                 if not index % _AT_ONCE:
@@ -143,8 +143,6 @@ class GroupChildren:
                 async for child in self._show_all(names.name_of(name), node):
                     if child.is_directory:
                         child.mtime_ns = await self.context.folder_mtime_ns(node.path, times)
-                    elif siblings is None:
-                        siblings = await hierarchy.child_names(self.path)
                     yield (await self._free(child, documents, siblings)).entry
 
     async def documents(self) -> Sequence[Child]:
