@@ -27,6 +27,7 @@ from zarrfs.errors import (
     KeyConflict,
     MetadataError,
     NoSuchEntry,
+    StaleEntry,
     StoreAccessDenied,
     ZarrfsError,
 )
@@ -168,10 +169,17 @@ class NodeEditor:
     async def put(self, node: ArrayNode, placing: Placing, *, over: LiveArray | None) -> None:
         """Move an array stored apart to its path, in one step; ``over``: replace this array if it is there. Raises as `create`, and
         `StaleEntry` if another array is there."""
+        try:
+            await self._put_once(node, placing, over)
+        except StaleEntry:
+            # If another program has moved the old array meanwhile, the path is free.
+            await self._put_once(node, placing, over)
+
+    async def _put_once(self, node: ArrayNode, placing: Placing, over: LiveArray | None) -> None:
         async with self._listing(node.path) as layout:
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
-                is_over = await self._new.check_place(node, over, again=placing.was_tried)
+                is_over = await self._new.check_place(node, over, again=placing.was_moved)
                 await self._new.make_parents(layout, node.path)
                 await self._new.write_entry(layout)
                 if is_over:
@@ -203,7 +211,7 @@ class NodeEditor:
             if over and live is not None:
                 follow = partial(self._hierarchy.replaced, live, node.path, live.chunk_prefix)
                 live.is_successor = partial(placing.is_found, layout, node)
-            await placing.put(layout, node, before, chunks, over=over, on_done=follow)
+            await placing.put(layout, node, before, chunks, over=over, live=live if over else None, on_done=follow)
 
     async def _own_documents(self, layout: Layout, path: NodePath) -> list[Key]:
         """Return the keys of the documents of nodes at ``path``.

@@ -111,11 +111,11 @@ class LiveArray(LiveNode):
         """Hold the array's folder, unless it is held or its document is not the one read. ``is_changing``: this mount moves the array."""
         folder = self._chunk_folder
         # One that was removed may have lost its last chunk: the next chunk makes another.
-        if self.is_apart and (not _is_held(folder) or folder.is_erased):
+        if self.is_apart and (not is_held(folder) or folder.is_erased):
             self._chunk_folder, self._owns_chunk_folder = store.anchor(self.chunk_prefix, spare=True), False
-            self._follows_erased = self._follows_erased or _is_held(folder)
+            self._follows_erased = self._follows_erased or is_held(folder)
         held = self.anchor
-        if self.folder is None or self.document is None or _is_held(held):
+        if self.folder is None or self.document is None or is_held(held):
             return
         anchor = store.anchor(self.folder)
         if anchor is None or anchor.generation(self.document[len(self.folder) :]) == self.generation:
@@ -138,19 +138,19 @@ class LiveArray(LiveNode):
         if self.is_apart:
             return is_elsewhere(self._chunk_folder, self.chunk_prefix)
         # If its folder is held no more, the document at its path has told, before this mount changed anything there.
-        return super().is_moved_away or (self.is_misplaced and not _is_held(self.anchor))
+        return super().is_moved_away or (self.is_misplaced and not is_held(self.anchor))
 
     @property
     def has_left_its_path(self) -> bool:
         """True if its folder, or that of its chunks, is held and not at its path any more: another program has taken it away."""
         if self.is_apart:
-            return _is_held(self._chunk_folder) and not self._chunk_folder.is_at(self.chunk_prefix)
+            return is_held(self._chunk_folder) and not self._chunk_folder.is_at(self.chunk_prefix)
         return self.has_left_its_document
 
     @property
     def has_left_its_document(self) -> bool:
         """True if its folder is held and not at its path any more: the document there is another's, even if it is the same file."""
-        return _is_held(self.anchor) and not self.is_in_place()
+        return is_held(self.anchor) and not self.is_in_place()
 
     def confirmed_by_document(self) -> None:
         """Record that its document was found unchanged."""
@@ -160,14 +160,14 @@ class LiveArray(LiveNode):
     @property
     def may_have_other_chunks(self) -> bool:
         """True if the folder of its chunks may have replaced its own before it was found."""
-        return self.is_apart and _is_held(self._chunk_folder) and not self._owns_chunk_folder
+        return self.is_apart and is_held(self._chunk_folder) and not self._owns_chunk_folder
 
     def has_other_chunks(self, store: Store) -> bool:
         """Return True if another folder has replaced that of its chunks, or it was renamed.
 
         (A folder that was removed, without another in its place, may have lost its last chunk.)"""
         held = self._chunk_folder
-        if not self.is_apart or not _is_held(held):
+        if not self.is_apart or not is_held(held):
             return False
         if held.is_at(self.chunk_prefix):
             return self._follows_erased
@@ -187,7 +187,7 @@ class LiveArray(LiveNode):
         return self.is_described_at(target) or (isinstance(target, Prefix) and self.chunk_prefix.startswith(target))
 
 
-def _is_held(anchor: Anchor | None) -> TypeGuard[Anchor]:
+def is_held(anchor: Anchor | None) -> TypeGuard[Anchor]:
     """Return True if ``anchor`` is that of a folder which is still held, and existed then."""
     return anchor is not None and anchor.holds and not isinstance(anchor, AbsentFolder)
 

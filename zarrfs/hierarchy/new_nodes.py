@@ -94,7 +94,7 @@ class NewNodes:
         """Return True if ``over``, which the new ``node`` replaces, is at its path, and False if nothing is there.
 
         Raises `EntryExists`, `HiddenKeys`, and `StaleEntry` if another array is there. ``again``: an earlier attempt may have moved
-        ``over``, so that any array counts.
+        ``over`` away and back, so that any array counts.
         """
         found = await self._hierarchy.node(node.path)
         if over is not None and not again and over.why_gone is None and over.path == node.path:

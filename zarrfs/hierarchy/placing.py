@@ -14,6 +14,7 @@ from zarrfs import fences, threads
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import EntryExists, PrefixNotEmpty, StaleEntry, StoreNotFound, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.hierarchy.intents import Intents, OnDone
+from zarrfs.hierarchy.live_array import LiveArray, is_held
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.putting import put_all, sync_first
 from zarrfs.hierarchy.records import Record
@@ -55,8 +56,8 @@ class Placing:
         self.keep: Keep | None = None
         """Called with the array that it replaces, as it is stored then; returns the attributes that it gets."""
         self.is_placed = False
-        self.was_tried = False
-        """True if a `put` failed: it may have moved the previous content."""
+        self.was_moved = False
+        """True if a `put` that failed may have moved the previous content away and back."""
         self.is_ended = False
         """True from `end` on: no `put` follows."""
         self.is_unsettled = False
@@ -67,6 +68,7 @@ class Placing:
         """True if chunks were apart when an attempt began whose documents lie elsewhere."""
         self._is_stray = False
         """True if they did not return when it was undone."""
+        self._replaced: LiveArray | None = None
 
     async def begin(self) -> None:
         """Lock the intent, before any part is stored."""
@@ -106,14 +108,16 @@ class Placing:
         chunks: Iterable[Key] | None = None,
         *,
         over: bool,
+        live: LiveArray | None = None,
         on_done: OnDone | None = None,
     ) -> None:
         """Put the array in place: of nothing, or ``over`` the array there. The outcome of an earlier attempt was determined (`settle`).
 
-        ``before``: documents of that array; ``chunks``: its chunks, if they cannot be renamed as a prefix. ``on_done``: called when the
-        array is in place, however late that is found out (`Intent.on_done`). Raises `EntryExists`.
+        ``before``: documents of that array; ``chunks``: its chunks, if they cannot be renamed as a prefix; ``live``: that array, if in
+        use. ``on_done``: called when the new one is in place, however late that is found out (`Intent.on_done`). Raises `EntryExists`,
+        and `StaleEntry` if another program takes the old one away meanwhile.
         """
-        self.was_tried = True
+        self._replaced = live
         if self._intent.is_unknown or self.is_unsettled:
             raise StoreTimeout(f"{node.path}: outcome of an earlier attempt is unknown", key=node.path)
         if over and self.keep is not None:
@@ -190,6 +194,7 @@ class Placing:
         count = len([key async for key in self._store.list_prefix(self._intent.new)])
         record = Record("replace", node.path, prefix, copies=True, erased=erased, count=count, before=before, after=written)
         await self._intent.note(record)
+        self.was_moved = True
         with self._intent.collecting():
             try:
                 await copy_into_place(self._store, self._intent, record)
@@ -213,7 +218,15 @@ class Placing:
             yield
         except StoreTimeout:
             self._intent.unknown()
+            self.was_moved = True
             raise
+
+    def _require_in_place(self, node: ArrayNode) -> None:
+        """Raise `StaleEntry` if another program has taken the array to be replaced away, as far as that is held.
+
+        Until here the new one was synced, which may take long."""
+        if self._replaced is not None and self._replaced.has_left_its_path:
+            raise _moved_away(node)
 
     # --- documents and chunks in one folder ---------------------------------------------------------------------------------
 
@@ -235,9 +248,9 @@ class Placing:
             raise
         except ZarrfsError:
             # If that fails too, it stays in doubt.
-            before, self.is_unsettled = self.is_unsettled, True
+            before, self.is_unsettled, self.was_moved = (self.is_unsettled, self.was_moved), True, True
             is_there = await self._is_there(target)
-            self.is_unsettled = before
+            self.is_unsettled, self.was_moved = before
             if not is_there:
                 self._intent.failed()
                 raise
@@ -262,15 +275,26 @@ class Placing:
         await self._intent.sync()
         record = Record("replace", node.path, prefix, documents=written)
         await self._intent.note(record)
+        self._require_in_place(node)
+        anchor = self._replaced.anchor if self._replaced is not None else None
         try:
             with self._deciding():
                 await self._store.exchange_prefixes(self._intent.new, prefix)
+            if is_held(anchor) and not anchor.is_at(self._intent.new):
+                # Another program was faster.
+                with self._deciding():
+                    await self._store.exchange_prefixes(self._intent.new, prefix)
+                raise _moved_away(node)
+        except StoreNotFound as error:
+            raise _moved_away(node) from error
         except StoreUnsupported:
             try:
                 with self._deciding():
                     # What is open of the array, and queued for it, stays until the new one is in place.
                     with moving():
                         await self._store.rename_prefix(prefix, self._intent.old)
+                    if is_held(anchor) and not anchor.is_at(self._intent.old):
+                        raise _moved_away(node)
                     await self._store.rename_prefix(self._intent.new, prefix)
             except BaseException:
                 await self._resolve()
@@ -283,16 +307,21 @@ class Placing:
         await self._out_of_the_way(node, prefix)
         # Without it, chunks whose document never follows would stay in the store.
         await self._intent.note(Record("replace", node.path, prefix, is_used=False, after=written))
-        await self._take_steps((), written, prefix, ((self._intent.new, prefix),))
+        await self._take_steps(node, (), written, prefix, ((self._intent.new, prefix),))
 
     async def _replace(self, node: ArrayNode, prefix: Prefix, before: Mapping[Key, bytes], written: Mapping[Key, bytes]) -> None:
         await self._intent.sync()
         record = Record("replace", node.path, prefix, is_used=await self._store.prefix_exists(prefix), before=before, after=written)
         await self._intent.note(record)
-        await self._take_steps(before, written, prefix, ((prefix, self._intent.old), (self._intent.new, prefix)))
+        await self._take_steps(node, before, written, prefix, ((prefix, self._intent.old), (self._intent.new, prefix)))
 
     async def _take_steps(
-        self, before: Collection[Key], written: Mapping[Key, bytes], place: Prefix, renames: Iterable[tuple[Prefix, Prefix]]
+        self,
+        node: ArrayNode,
+        before: Collection[Key],
+        written: Mapping[Key, bytes],
+        place: Prefix,
+        renames: Iterable[tuple[Prefix, Prefix]],
     ) -> None:
         """Erase the documents ``before``, rename prefixes to and from ``place``, and store the documents ``written``, as recorded."""
         if self._is_stray:
@@ -300,6 +329,7 @@ class Placing:
                 f"{self._intent.new}: was put in place, and changed or moved by another program since", key=self._intent.new
             )
         self._has_chunks = await self._store.prefix_exists(self._intent.new)
+        self._require_in_place(node)
         try:
             with self._deciding():
                 if before:
@@ -327,7 +357,7 @@ class Placing:
                 raise EntryExists(f"{node.path}: {name!r} exists", key=node.path)
 
     async def _resolve(self) -> bool:
-        is_done, self.is_unsettled = False, True
+        is_done, self.is_unsettled, self.was_moved = False, True, True
         with trio.CancelScope(shield=True):
             is_done = await self._intent.resolve()
             if not is_done and not self._intent.is_unknown:
@@ -340,3 +370,7 @@ class Placing:
 
 def _above(prefix: Prefix) -> Prefix:
     return Prefix(prefix[: prefix.rstrip("/").rfind("/") + 1])
+
+
+def _moved_away(node: ArrayNode) -> StaleEntry:
+    return StaleEntry(f"{node.path}: another program has moved or removed the array to be replaced", key=node.path)

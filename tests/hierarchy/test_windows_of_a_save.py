@@ -1,0 +1,114 @@
+"""Another program moves or replaces an array while another one is saved over it: before any operation of the store, one run each."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trio
+
+from tests.hierarchy.test_windows import Interposed
+from tests.support import random_layouts as layouts
+from tests.support.random_layouts import CHUNK, Layout
+from tests.support.trees import tree_over, walk
+from zarrfs.errors import ZarrfsError
+from zarrfs.keys import Key, Prefix
+from zarrfs.vfs.file import StagedFile
+from zarrfs.vfs.node import OpenFlags
+
+# Of the last release: the program got the error at close.
+pytestmark = pytest.mark.logs(r"write failed, data lost")
+
+OURS, THEIRS, NEW = np.full(3 * CHUNK, 7, "<i8"), np.full(3 * CHUNK, 5, "<i8"), np.full(2 * CHUNK, 1.5)
+
+
+class InterposedMoves(Interposed):
+    """`Interposed`, also before the operations by which an array is put in place. ``erased_at``: the first that erased documents."""
+
+    erased_at = 1 << 32
+
+    def arm(self, at: int, happens: Callable[[], None]) -> None:
+        super().arm(at, happens)
+        self.erased_at = 1 << 32
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        self.erased_at = min(self.erased_at, self.count)
+        await super().erase_values(keys)
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        await self._then(self.inner.exchange_prefixes(one, other))
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        return await self._then(self.inner.rename_prefix(old, new))
+
+    async def prefix_exists(self, prefix: Prefix) -> bool:
+        return await self._then(self.inner.prefix_exists(prefix))
+
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        await self._then(self.inner.sync(targets))
+
+
+def moved(layout: Layout, store: Path) -> None:
+    # Between the steps in which documents and chunks are put in place, there is no array.
+    with suppress(FileNotFoundError):
+        layout.move(store, "g/a", store, "g/z")
+
+
+def replaced(layout: Layout, store: Path) -> None:
+    with suppress(FileNotFoundError):
+        layout.move(store, "g/a", store, "g/z")
+        layout.move(store, "g/b", store, "g/a")
+
+
+def elements_of(layout: Layout, store: Path) -> list[float]:
+    return sorted(float(elements[0]) for _, elements in layout.arrays(store) if len(set(elements.tolist())) == 1)
+
+
+@pytest.mark.parametrize("event", [moved, replaced])
+@pytest.mark.parametrize("layout", [layouts.V2, layouts.V3_2019, layouts.V3_2022, layouts.V3], ids=lambda one: one.dialect)
+def test_no_array_but_the_one_that_was_open_is_replaced(
+    layout: Layout, event: Callable[[Layout, Path], None], tmp_path: Path
+) -> None:
+    layout.make_store(store := tmp_path / "store")
+    for name, elements in (("g/a", OURS), ("g/b", THEIRS)):
+        layout.create(store, name, elements, 1, is_sharded=False)
+    at, happened = 0, True
+    while happened:
+        path = shutil.copytree(store, tmp_path / str(at))
+        happened, is_early, error = trio.run(_save, path, partial(event, layout, path), at)
+        found, what = elements_of(layout, path), f"{event.__name__} before operation {at}: {error}"
+        shutil.rmtree(path)
+        # Once the documents of 2019 and 2022 are erased, what is there counts as chunks of the old array.
+        assert 5 in found or not is_early, what
+        assert (1.5 in found) == (error is None), what
+        assert not is_early or error is None or (event is replaced and 7 in found), what
+        at += 1
+    assert at > 10
+
+
+async def _save(path: Path, event: Callable[[], None], at: int) -> tuple[bool, bool, ZarrfsError | None]:
+    """Return whether the event happened, whether before documents were erased, and the error of close."""
+    content = io.BytesIO()
+    np.save(content, NEW)
+    interposed = InterposedMoves(path)
+    error: ZarrfsError | None = None
+    async with tree_over(interposed) as tree:
+        file = await walk(tree, "npy/g/a.npy")
+        assert isinstance(file, StagedFile)
+        handle = await file.open(OpenFlags(write=True, truncate=True))
+        await handle.write(0, content.getvalue())
+        interposed.arm(at, event)
+        try:
+            await handle.flush()
+        except ZarrfsError as refused:
+            error = refused
+        happened = interposed.count > at
+        with suppress(ZarrfsError):
+            await handle.release()
+        return happened, at < interposed.erased_at, error
