@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.errors import PrefixNotEmpty, StoreFull, StoreQuotaExceeded, StoreTimeout, StoreUnsupported, ZarrfsError
@@ -85,3 +86,16 @@ async def erase_chunks(chunks: ChunkStore, outside: Sequence[Coords]) -> None:
         part = outside[start : start + _CHUNKS_AT_ONCE]
         await chunks.update(dict.fromkeys(part))
         await chunks.publish(part)
+
+
+async def remove_empty_folders(store: Store, prefix: Prefix, keys: Iterable[Key]) -> None:
+    """Remove the folders of these keys, up to ``prefix``, that are empty."""
+    folders = {prefix}
+    for key in keys:
+        folder = Prefix(key.rpartition("/")[0] + "/")
+        while len(folder) > len(prefix):
+            folders.add(folder)
+            folder = Prefix(folder[:-1].rpartition("/")[0] + "/")
+    for each in sorted(folders, key=len, reverse=True) if store.capabilities.empty_prefixes else ():
+        with suppress(PrefixNotEmpty):
+            await store.remove_prefix(each)

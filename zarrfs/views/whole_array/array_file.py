@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 
-from zarrfs.arrays.live_node import LiveNode
 from zarrfs.buffers import Buffer
 from zarrfs.containers.base import MAX_NBYTES, Container, Elements, FileLayout
 from zarrfs.errors import NotRepresentable, StaleEntry
@@ -36,12 +34,14 @@ class WholeArrayContent(Content):
 
     def __init__(self, context: ViewContext, path: NodePath, container: Container) -> None:
         self._context = context
-        self._live: LiveNode | None = None
+        self._live: LiveArray | None = None
         self._layouts = 0
-        self._emptied: weakref.ref[NewArrayStage] | None = None
-        """Its content since it was emptied."""
+        self._emptied: NewArrayStage | None = None
+        """Its content since it was emptied, until that is closed."""
+        self._before: tuple[LiveArray | None, int] = None, 0
+        """Its array, and the layouts of that, before it was emptied."""
         self._is_another = False
-        """True if another array has taken the name of the one that was to be replaced."""
+        """True if another array has the name of the one that it was, or was to replace."""
         self.container = container
         self._be_at(path)
         self._unsynced: dict[Key, None] = {}
@@ -71,15 +71,27 @@ class WholeArrayContent(Content):
         if self._live is not None and self.is_outdated:
             raise StaleEntry(f"{self.path} was resized: open the file again", key=self.ident)
         if open_array is not None:
-            if self._live is not None and self._live is not open_array.live and not self._live.is_in_place():
+            if self._live is not None and self._live is not open_array.live and self._live.has_left_its_path:
                 # Another array has taken the path; this file's own is no longer in place.
                 self._live.end("was replaced by another array")
                 self._live.check()
             self._stand_for(open_array.live)
         return open_array
 
-    def _stand_for(self, live: LiveNode) -> None:
+    def _stand_for(self, live: LiveArray) -> None:
         self._live, self._layouts = live, live.layouts
+
+    def _closed(self, stage: NewArrayStage) -> None:
+        """Stand for the array in place once ``stage`` is closed: the stored one, else the one of before."""
+        if self._emptied is not stage:
+            return
+        self._emptied = None
+        if stage.stored is not None:
+            self._stand_for(stage.stored)
+            return
+        self._live, self._layouts = self._before
+        # The file keeps the path of the array to be.
+        self._is_another |= self._live is not None and self._live.path != self.path
 
     @property
     def may_be_another(self) -> bool:
@@ -99,17 +111,17 @@ class WholeArrayContent(Content):
         return WholeArrayContent(self._context, self.path, self.container) if self.is_outdated else self
 
     async def open_to_write(self) -> None:
-        # A file that was emptied is that of the array to be, until it is published.
-        is_new = self._unpublished is not None
-        open_array = await (self._array_at_path() if is_new else self._array_now())
-        if open_array is None:
+        if (emptied := self._unpublished) is None:
+            if (open_array := await self._array_now()) is not None:
+                await self._context.hierarchy.live.open_to_write(open_array.live)
+                self._require_own(open_array)
             return
+        # A file that was emptied is that of the array to be, until it is published, whatever becomes of the array that it replaces.
         try:
-            await self._context.hierarchy.live.open_to_write(open_array.live)
-            self._require_own(open_array)
+            await self._array_to_replace()
         except StaleEntry:
-            # Another program has taken away what is to be replaced: a later open gets another file.
-            self._is_another = is_new
+            # A later open gets the file of the array that has the name.
+            self._is_another |= self._unpublished is emptied
             raise
 
     async def _array_to_replace(self) -> OpenArray | None:
@@ -131,17 +143,16 @@ class WholeArrayContent(Content):
         """Raise `StaleEntry` if ``found``, at the path, is not the array of this file, nor the one that it replaces."""
         own, emptied = self._live, self._unpublished
         if emptied is not None:
-            is_own = emptied.is_tried or found.live is emptied.replaced
+            is_own = emptied.may_replace(found.live)
         else:
-            is_own = own is None or own is found.live or (own.why_gone is None and own.is_in_place())
+            is_own = own is None or own is found.live or (own.why_gone is None and not own.has_left_its_path)
         if not is_own:
             raise StaleEntry(f"{self.path} was replaced by another array: open the file again", key=self.ident)
 
     @property
     def _unpublished(self) -> NewArrayStage | None:
         """The content since the file was emptied, if it was not published."""
-        stage = self._emptied() if self._emptied is not None else None
-        return stage if stage is not None and not stage.is_published else None
+        return self._emptied if self._emptied is not None and self._emptied.stored is None else None
 
     async def snapshot(self) -> Snapshot | None:
         open_array = await self._array_now()
@@ -160,11 +171,15 @@ class WholeArrayContent(Content):
             # An emptied file becomes a new array: the old one is no longer its content. An earlier save may have moved it apart.
             await self._context.editor.settle_at(self.path)
             open_array = await self._array_to_replace()
+            if self._unpublished is None:
+                replaced = open_array.live if open_array is not None and self._live is None else self._live
+                self._before = replaced, replaced.layouts if replaced is not self._live and replaced is not None else self._layouts
             making = self._context.hierarchy.live.make(self.path)
             self._stand_for(making)
-            stage = NewArrayStage(self._context, making, self.ident, self.container, room, open_array, self._stored)
-            self._emptied = weakref.ref(stage)
-            return stage
+            self._emptied = NewArrayStage(
+                self._context, making, self.ident, self.container, room, open_array, self._stored, self._closed
+            )
+            return self._emptied
         open_array = await self._array_now()
         if open_array is None and self._live is not None:
             # Another program may be writing its documents.

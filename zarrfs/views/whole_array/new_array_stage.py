@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,14 +22,14 @@ from zarrfs.errors import (
     MetadataError,
     NodeInDoubt,
     NotPermitted,
-    PrefixNotEmpty,
     StaleEntry,
     ZarrfsError,
 )
+from zarrfs.hierarchy.erasing import remove_empty_folders
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.hierarchy.placing import Placing
 from zarrfs.hierarchy.replacing_arrays import kept_attributes, replacing
-from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.keys import Key, NodePath
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.vfs.stage import Stage, StagingRoom
@@ -63,6 +63,7 @@ class NewArrayStage(Stage):
         room: StagingRoom,
         replaced: OpenArray | None,
         on_stored: Stored,
+        on_closed: Callable[[NewArrayStage], None],
     ) -> None:
         self._context = context
         self._making = making
@@ -71,6 +72,7 @@ class NewArrayStage(Stage):
         self._room = room
         self._replaced = replaced
         self._on_stored = on_stored
+        self._on_closed = on_closed
         self._bytes = room.bytes()
         """All bytes until the header is complete, and until the elements among them are with the writer; then the header."""
         self._size = 0
@@ -89,10 +91,10 @@ class NewArrayStage(Stage):
         self._writer: ArrayWriter | None = None
         self._same = False
         self._placing: Placing | None = None
-        self.is_tried = False
-        """True if a publish has begun: the array at the path may be this one."""
-        self.is_published = False
-        """True once the array is stored."""
+        self._is_created = False
+        """True if its creation in place has begun."""
+        self.stored: LiveArray | None = None
+        """The array in use, once it is stored."""
         self._abandoned = False
         self._stored_apart: list[Key] = []
         self._pending: list[trio.Event] = []
@@ -110,6 +112,13 @@ class NewArrayStage(Stage):
     def replaced(self) -> LiveArray | None:
         """The array that it replaces."""
         return self._replaced.live if self._replaced is not None else None
+
+    def may_replace(self, found: LiveArray) -> bool:
+        """Return True if ``found``, at its path, is the array that it replaces, or may be what a failed publish has left there."""
+        placing = self._placing
+        if placing is None:
+            return found is self.replaced or self._is_created
+        return found is self.replaced or placing.is_placed or placing.was_moved
 
     @property
     def size(self) -> int:
@@ -194,7 +203,6 @@ class NewArrayStage(Stage):
                 f"{self._ident}: no {self._container.suffix} header in its {self._size} bytes", key=self._ident
             )
         await self._hand_over()
-        self.is_tried = True
         if self._size not in (self._head.nbytes, self._whole_size):
             raise ContentInvalid(
                 f"{self._ident} has {self._size} bytes, but its header requires {self._whole_size}: nothing was stored",
@@ -216,6 +224,7 @@ class NewArrayStage(Stage):
             )
         if self._same:
             await self._writer.publish_whole()
+            self.stored = self.replaced
         else:
             if self._placing is not None and (self._placing.is_unsettled or self._placing.is_unknown):
                 # Before more is stored apart: the place apart may be that of the old array now.
@@ -227,13 +236,14 @@ class NewArrayStage(Stage):
             layout = await self._context.editor.layout_for(self._path)
             node = replace(self._node, path=self._path, chunk_prefix=layout.chunk_prefix(self._path))
             await (self._create(node) if self._placing is None else self._put(node, self._placing))
-        self.is_published = True
+            self.stored = self._making
+            self.stored = await self._array_in_use()
         self.replaces = self._replaced is not None and not self._same
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
 
     async def unnamed(self) -> None:
-        if self._writer is None or self._node is None or self.is_published:
+        if self._writer is None or self._node is None or self.stored is not None:
             return
         await self._writer.store_no_more()
         if not self._same:
@@ -242,10 +252,11 @@ class NewArrayStage(Stage):
         self._abandoned = True
 
     async def aclose(self) -> None:
+        self._on_closed(self)
         try:
             if self._writer is not None:
                 await self._writer.aclose()
-            if not self.is_published and not self._abandoned and self._node is not None and not self._same:
+            if self.stored is None and not self._abandoned and self._node is not None and not self._same:
                 await self._abandon()
         finally:
             self._bytes.close()
@@ -384,6 +395,7 @@ class NewArrayStage(Stage):
     async def _create(self, node: ArrayNode) -> None:
         assert self._writer is not None
         self._context.hierarchy.hide(self._making)
+        self._is_created = True
         chunks = {key for coords in self._writer.stored for key in self._writer.array.chunks.keys(coords)}
         try:
             await self._context.editor.create(node, chunks=chunks, pending=self._pending)
@@ -391,6 +403,15 @@ class NewArrayStage(Stage):
             self._context.hierarchy.hide(self._making)
             raise
         self._on_stored(tuple((await self._context.editor.layout_for(self._path)).format(node)))
+
+    async def _array_in_use(self) -> LiveArray:
+        """Return the stored array as all others find it: that one follows renames."""
+        with suppress(ZarrfsError):
+            open_array = await self._context.hierarchy.array(self._path)
+            if open_array is not None and not self._making.has_left_its_path:
+                self._context.hierarchy.live.hold(open_array.live)
+                return open_array.live
+        return self._making
 
     async def _abandon(self) -> None:
         """Erase the stored part of an incomplete file; its path is free again, or still has the old array."""
@@ -404,7 +425,7 @@ class NewArrayStage(Stage):
                 chunks = self._writer.array.chunks
                 keys = dict.fromkeys(key for coords in self._writer.stored for key in chunks.keys(coords))
                 await self._context.store.erase_values(keys)
-                await self._remove_folders(self._making.chunk_prefix, keys)
+                await remove_empty_folders(self._context.store, self._making.chunk_prefix, keys)
             except ZarrfsError as error:
                 log.error("%s: chunks of the incomplete array could not be erased: %s", self._path, error)
         self._context.hierarchy.reveal(self._path)
@@ -420,18 +441,6 @@ class NewArrayStage(Stage):
         except ZarrfsError:
             # Unknown: its chunks stay.
             return True
-
-    async def _remove_folders(self, prefix: Prefix, keys: Iterable[Key]) -> None:
-        """Remove the folders of these keys, if they are empty."""
-        folders = {prefix}
-        for key in keys:
-            folder = Prefix(key.rpartition("/")[0] + "/")
-            while len(folder) > len(prefix):
-                folders.add(folder)
-                folder = Prefix(folder[:-1].rpartition("/")[0] + "/")
-        for each in sorted(folders, key=len, reverse=True) if self._context.store.capabilities.empty_prefixes else ():
-            with suppress(PrefixNotEmpty):
-                await self._context.store.remove_prefix(each)
 
 
 def _size_of(head: Head) -> int:
