@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 
 import pytest
@@ -714,6 +714,36 @@ async def test_a_truncation_by_path_that_cannot_be_published_leaves_nothing_stag
     assert bench.area.get("raw/k") is None
     assert bench.content.value == b"01234567"
     assert bench.lost == []
+
+
+@in_trio
+@pytest.mark.parametrize("is_first", [False, True])
+async def test_a_truncation_by_path_that_cannot_be_published_discards_no_write_of_that_moment(is_first: bool) -> None:
+    """The close of the handle that had written was a success."""
+    bench = Bench(b"01234567", fixed_size=8)
+    handle = await bench.file.open(BOTH)
+
+    async def truncate() -> None:
+        with pytest.raises(ChunkSizeMismatch):
+            await bench.file.truncate(3)
+
+    write = partial(handle.write, 1, b"x")
+    async with bench.staged.lock, trio.open_nursery() as nursery:
+        for call in (truncate, write) if is_first else (write, truncate):
+            nursery.start_soon(call)
+            await trio.testing.wait_all_tasks_blocked()
+        bench.staged.lock.release()
+        await trio.testing.wait_all_tasks_blocked()
+        await bench.staged.lock.acquire()
+    if is_first:
+        await handle.flush()
+    else:
+        with pytest.raises(ChunkSizeMismatch):
+            await handle.flush()
+        await handle.write(3, b"34567")
+        await handle.flush()
+    assert bench.content.value == b"0x234567"
+    await handle.release()
 
 
 @in_trio

@@ -129,15 +129,8 @@ class StagedFile(File):
         if not self.writable:
             raise NotPermitted(f"{self.ident} cannot be written", key=self.ident)
         staged = self.area.acquire(self.content)
-        was_clean = not staged.unpublished
         try:
-            await staged.truncate(size)
-            await staged.publish_now()
-        except BaseException:
-            if was_clean:
-                # Nothing was written: as if the request had not been made.
-                await staged.drop()
-            raise
+            await staged.truncate_and_publish(size)
         finally:
             await staged.release()
 

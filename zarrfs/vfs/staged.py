@@ -21,7 +21,8 @@ from zarrfs.vfs.stage import Stage, StagingRoom, State
 
 log = logging.getLogger(__name__)
 
-_UNPUBLISHED = (State.TRUNCATED, State.DIRTY, State.FAILED, State.PUBLISHING)
+_ALL = (State.TRUNCATED, State.DIRTY, State.FAILED)
+_UNPUBLISHED = (*_ALL, State.PUBLISHING)
 
 
 class Area(Protocol):
@@ -182,16 +183,22 @@ class Staged:
         async with self.lock:
             if emptied is not None:
                 self.require_current(emptied)
-            if self.known_pages is not None:
-                # The kernel's pages differ from what was read before.
-                self.known_pages.close()
-            if size == 0:
-                await self._empty()
-                return
-            async with self._clean_if_refused():
-                stage = await self._staged(seen=seen if self.own_epoch <= epoch else None)
-                await stage.truncate(size)
-                self._touch(State.DIRTY)
+            await self._truncate(size, seen if self.own_epoch <= epoch else None)
+
+    async def truncate_and_publish(self, size: int) -> None:
+        """Truncate or extend to ``size`` bytes, and publish all that is staged.
+
+        After an error, it is as if the request had not been made, unless something was staged before."""
+        self.content.check_write(size, 0)
+        async with self.lock:
+            was_clean = self._state is State.CLEAN and not self.orphan
+            try:
+                await self._truncate(size, None)
+                await self._publish_locked(_ALL)
+            except BaseException:
+                if was_clean:
+                    await self.drop()
+                raise
 
     def laid_out_anew(self) -> None:
         """Record that the value has another layout than the one in which all handles so far count its bytes: they are stale."""
@@ -231,7 +238,7 @@ class Staged:
 
     async def publish_now(self) -> None:
         """Publish all that is staged, emptiness too."""
-        await self._publish((State.TRUNCATED, State.DIRTY, State.FAILED))
+        await self._publish(_ALL)
 
     async def fsync(self) -> None:
         """Publish all that is staged and make it durable."""
@@ -273,40 +280,43 @@ class Staged:
     async def _publish(self, from_states: tuple[State, ...]) -> None:
         failures = self._failures
         async with self.lock:
-            if self.orphan or self.removed or self._state not in from_states:
-                return
-            if self._failures != failures and self._unanswered is not None:
+            if self._failures != failures and self._unanswered is not None and self.unpublished and self._state in from_states:
                 # The store did not answer during this wait. If each waiter tried in turn, the last would wait for all deadlines.
                 raise self._unanswered.again()
-            assert self.stage is not None
-            self._state = State.PUBLISHING
-            try:
-                if self.lost:
-                    raise StaleEntry(f"{self.content.ident}: its folder was erased, or moved away", key=self.content.ident)
-                await self.stage.publish()
-            except BaseException as error:
-                self._state = State.FAILED
-                self._failures += 1
-                self._unanswered = error.again() if isinstance(error, StoreTimeout) else None
-                raise
-            mtime_ns = self._mtime_ns
-            moved, replaces = self.stage.moved, self.stage.replaces
-            await self.drop()
-            self.moved_on()
-            # Its handles have changed the present value: from here on they share it.
+            await self._publish_locked(from_states)
+
+    async def _publish_locked(self, from_states: tuple[State, ...]) -> None:
+        if self.orphan or self.removed or self._state not in from_states:
+            return
+        assert self.stage is not None
+        self._state = State.PUBLISHING
+        try:
+            if self.lost:
+                raise StaleEntry(f"{self.content.ident}: its folder was erased, or moved away", key=self.content.ident)
+            await self.stage.publish()
+        except BaseException as error:
+            self._state = State.FAILED
+            self._failures += 1
+            self._unanswered = error.again() if isinstance(error, StoreTimeout) else None
+            raise
+        mtime_ns = self._mtime_ns
+        moved, replaces = self.stage.moved, self.stage.replaces
+        await self.drop()
+        self.moved_on()
+        # Its handles have changed the present value: from here on they share it.
+        self.superseded = False
+        if replaces:
+            self.replaced_at = self.emptied
+        if self.emptied:
+            self.area.written_anew(self.content.ident)
+        if moved:
+            self.laid_out_anew()
+        elif replaces and self.handles > 1:
+            # Pages of this file are those of older handles, too.
+            self.area.supersede(self)
             self.superseded = False
-            if replaces:
-                self.replaced_at = self.emptied
-            if self.emptied:
-                self.area.written_anew(self.content.ident)
-            if moved:
-                self.laid_out_anew()
-            elif replaces and self.handles > 1:
-                # Pages of this file are those of older handles, too.
-                self.area.supersede(self)
-                self.superseded = False
-            if mtime_ns is not None:
-                await self.content.set_mtime(mtime_ns)
+        if mtime_ns is not None:
+            await self.content.set_mtime(mtime_ns)
 
     async def _staged(self, *, empty: bool = False, seen: Snapshot | None = None, new_nbytes: int = 0) -> Stage:
         if self.stage is None:
@@ -318,6 +328,18 @@ class Staged:
                 else:
                     self.stage = await self.content.stage(self.area.room, empty=empty)
         return self.stage
+
+    async def _truncate(self, size: int, seen: Snapshot | None) -> None:
+        if self.known_pages is not None:
+            # The kernel's pages differ from what was read before.
+            self.known_pages.close()
+        if size == 0:
+            await self._empty()
+            return
+        async with self._clean_if_refused():
+            stage = await self._staged(seen=seen)
+            await stage.truncate(size)
+            self._touch(State.DIRTY)
 
     async def _empty(self) -> None:
         stage = await self.content.stage(self.area.room, empty=True)
