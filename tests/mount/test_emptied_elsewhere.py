@@ -111,3 +111,19 @@ def test_a_name_without_a_file_is_not_opened(layout: Layout, tmp_path: Path) -> 
             os.open(mount.path / "npy/g/a.npy", os.O_WRONLY | os.O_TRUNC)
         os.close(fd)
     assert len(list(layout.arrays(store))) == 1
+
+
+@pytest.mark.parametrize("end", [moved, erased])
+@every_layout
+def test_a_name_without_a_file_is_not_removed(layout: Layout, end: Callable[[Layout, Path], None], tmp_path: Path) -> None:
+    """rm was 0."""
+    layout.make_store(store := tmp_path / "store")
+    layout.create(store, "g/a", OLD, 1, is_sharded=False)
+    with mounted(store, *UNAWARE) as mount:
+        assert os.listdir(mount.path / "npy/g") == ["a.npy"]
+        end(layout, store)
+        for _ in range(2):
+            with pytest.raises(FileNotFoundError):
+                os.unlink(mount.path / "npy/g/a.npy")
+        assert "a.npy" not in os.listdir(mount.path / "npy/g")
+    assert len(list(layout.arrays(store))) == (end is moved)

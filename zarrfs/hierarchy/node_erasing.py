@@ -106,7 +106,10 @@ class NodeErasing:
         is_one = all(each.startswith(path.prefix) for each in (*prefixes, *documents)) or begins_at(layout, path)
         if is_one:
             prefixes = {path.prefix: None}
-        elif isinstance(node, ArrayNode) and not await self._hierarchy.documents(documents):
+        if isinstance(node, ArrayNode) and not await (
+            self._store.prefix_exists(path.prefix) if is_one else self._hierarchy.documents(documents)
+        ):
+            await self._hierarchy.reread(path)
             raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
         is_apart = await self._begin_erasing(path, intent)
         async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
