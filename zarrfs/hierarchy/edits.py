@@ -171,9 +171,15 @@ class NodeEditor:
         `StaleEntry` if another array is there."""
         try:
             await self._put_once(node, placing, over)
-        except StaleEntry:
-            # If another program has moved the old array meanwhile, the path is free.
+            return
+        except (StaleEntry, EntryExists):
+            if over is None:
+                raise
+        # If another program has moved the old array meanwhile, the path is free, unless something else has taken it.
+        try:
             await self._put_once(node, placing, over)
+        except EntryExists as error:
+            raise StaleEntry(f"{node.path}: the array to be replaced has left, and the path is taken", key=node.path) from error
 
     async def _put_once(self, node: ArrayNode, placing: Placing, over: LiveArray | None) -> None:
         async with self._listing(node.path) as layout:
@@ -187,7 +193,7 @@ class NodeEditor:
                 try:
                     if is_over:
                         await self._copies.take_out(node.path)
-                    await self._put(layout, node, placing, over=is_over)
+                    await self._put(layout, node, placing, over if is_over else None)
                 except BaseException:
                     if placing.is_unknown or placing.is_unsettled:
                         self._unsettled[placing] = node
@@ -197,7 +203,7 @@ class NodeEditor:
                     raise
             await self._copies.follow(layout, [node.path])
 
-    async def _put(self, layout: Layout, node: ArrayNode, placing: Placing, *, over: bool) -> None:
+    async def _put(self, layout: Layout, node: ArrayNode, placing: Placing, over: LiveArray | None) -> None:
         documents = [key for each in await self._hierarchy.layouts(node.path) for key in each.document_keys(node.path)]
         async with self._hierarchy.live.lock.changing(node.path.prefix, prefix_of(layout, node), *documents):
             before = await self._hierarchy.documents(await self._own_documents(layout, node.path))
@@ -208,10 +214,11 @@ class NodeEditor:
                 chunks = await chunk_keys(self._hierarchy, replaced) if replaced is not None else []
             live = self._hierarchy.live.at(node.path)
             follow = None
-            if over and live is not None:
+            if over is not None and live is not None:
                 follow = partial(self._hierarchy.replaced, live, node.path, live.chunk_prefix)
                 live.is_successor = partial(placing.is_found, layout, node)
-            await placing.put(layout, node, before, chunks, over=over, live=live if over else None, on_done=follow)
+            in_place = live if over is not None and placing.was_moved else over
+            await placing.put(layout, node, before, chunks, over=over is not None, live=in_place, on_done=follow)
 
     async def _own_documents(self, layout: Layout, path: NodePath) -> list[Key]:
         """Return the keys of the documents of nodes at ``path``.

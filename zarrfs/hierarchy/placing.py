@@ -225,7 +225,7 @@ class Placing:
         """Raise `StaleEntry` if another program has taken the array to be replaced away, as far as that is held.
 
         Until here the new one was synced, which may take long."""
-        if self._replaced is not None and self._replaced.has_left_its_path:
+        if self._replaced is not None and (self._replaced.why_gone is not None or self._replaced.has_left_its_path):
             raise _moved_away(node)
 
     # --- documents and chunks in one folder ---------------------------------------------------------------------------------
