@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat as st
 from contextlib import suppress
 from types import TracebackType
 
@@ -62,6 +63,26 @@ def lstat(folder: int, name: str) -> os.stat_result | None:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+
+
+def first_link(folder: int, names: Parts) -> str | None:
+    """Return the first of ``names``, each below the one before, that is a symbolic link or special file; None for a file or absence."""
+    above = os.dup(folder)
+    try:
+        for name in names:
+            found = lstat(above, name)
+            if found is None or st.S_ISREG(found.st_mode):
+                return None
+            if not st.S_ISDIR(found.st_mode):
+                return name
+            last, above = above, os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+            os.close(last)
+    except OSError as error:
+        if error.errno not in ABSENT:
+            raise
+    finally:
+        os.close(above)
+    return None
 
 
 def unlink(folder: int, name: str) -> None:

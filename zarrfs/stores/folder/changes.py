@@ -19,6 +19,7 @@ from typing import Literal
 import trio
 
 from zarrfs import threads
+from zarrfs.errors import StoreAccessDenied
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.change import Change
@@ -292,7 +293,7 @@ class FolderChanges:
             except WouldWait:
                 if not self._tree.mounts.now():
                     return self._state_in(self._tree, parts, is_folder)
-        except OSError:
+        except (OSError, StoreAccessDenied):
             pass
         # What cannot be found out, or may hang, counts as a change: at worst, an unnecessary notification.
         return "?"

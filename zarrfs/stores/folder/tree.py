@@ -1,8 +1,8 @@
 """File operations confined to one folder: no name and no symbolic link leads out of it.
 
 A name is looked up one part at a time, each below the descriptor of the one before and with O_NOFOLLOW: a folder concurrently exchanged
-for a symbolic link is refused, not followed. Symbolic links, fifos, sockets and devices are not listed, with one warning, and reading one
-is refused: if it counted as absent, a chunk behind it would read as fill value.
+for a symbolic link is refused, not followed. Symbolic links, fifos, sockets and devices are not listed, with one warning, and looking up
+or reading one is refused: if it counted as absent, a chunk behind it would read as fill value.
 
 Values are replaced, never written in place: a temporary file beside the target is written and renamed over it, so that holders of the
 old value keep it whole. No key may have the temporary name. Its writer holds a flock on it: one without a lock was left behind by a
@@ -32,6 +32,7 @@ from zarrfs.stores.folder import calls, rights
 from zarrfs.stores.folder.calls import (
     Closing,
     exchange,
+    first_link,
     link_new,
     lstat,
     next_data,
@@ -46,7 +47,6 @@ from zarrfs.stores.folder.names import Parts, changed, generation_of, path_of, r
 from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased, require_presupposed
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
-from zarrfs.stores.os_errors import ABSENT
 from zarrfs.stores.values import Absent, DirEntry, Expected, Generation
 
 log = logging.getLogger(__name__)
@@ -142,10 +142,13 @@ class FolderTree:
         return os.open(name, flags, dir_fd=above)
 
     def stat(self, parts: Parts) -> os.stat_result | None:
-        """Return the status of a value; None if absent."""
+        """Return the status of a value; None if absent. Raises `StoreAccessDenied` as `require_no_link` does."""
         with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
-                return self._value(folder, parts[-1])
+                found = self._value(folder, parts[-1])
+                if found is not None:
+                    return found
+        self.require_no_link(parts)
         return None
 
     def folder_mtime_ns(self, parts: Parts) -> int | None:
@@ -176,7 +179,10 @@ class FolderTree:
         """Log a warning, once, about an object that is left out."""
         found = lstat(folder, name)
         if found is not None and not (st.S_ISREG(found.st_mode) or st.S_ISDIR(found.st_mode)):
-            self.warn_once("left out", f"symbolic links and special files are neither listed nor followed (the first: {name!r})")
+            self._warn_of_link(name)
+
+    def _warn_of_link(self, name: str) -> None:
+        self.warn_once("left out", f"symbolic links and special files are neither listed nor followed (the first: {name!r})")
 
     def warn_once(self, topic: str, message: str) -> None:
         """Log ``message``, unless a message about ``topic`` was logged before."""
@@ -232,25 +238,15 @@ class FolderTree:
         """Raise `StoreAccessDenied` if a value seems absent only because a link or special file on the way to it is not followed.
 
         As an absent chunk it would read as fill value, which would be invented data."""
-        folder = os.dup(self.root)
-        try:
-            for name in parts:
-                found = lstat(folder, name)
-                if found is None or st.S_ISREG(found.st_mode):
-                    return
-                if not st.S_ISDIR(found.st_mode):
-                    self.notice(folder, name)
-                    raise StoreAccessDenied(
-                        f"{path_of(parts)!r} is not read: {name!r} is a symbolic link or special file, and these are not followed",
-                        key=path_of(parts),
-                    )
-                above, folder = folder, os.open(name, os.O_PATH | _FOLDER, dir_fd=folder)
-                os.close(above)
-        except OSError as error:
-            if error.errno not in ABSENT:
-                raise
-        finally:
-            os.close(folder)
+        folder, first = held_on_the_way(self, parts) or (os.dup(self.root), 0)
+        with Closing(folder):
+            found = first_link(folder, parts[first:])
+        if found is not None:
+            self._warn_of_link(found)
+            raise StoreAccessDenied(
+                f"{path_of(parts)!r} is not read: {found!r} is a symbolic link or special file, and these are not followed",
+                key=path_of(parts),
+            )
 
     # --- writing ------------------------------------------------------------------------------------------------------------
 

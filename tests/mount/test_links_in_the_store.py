@@ -1,0 +1,55 @@
+"""A link or special file in place of a chunk is an error in every view: to a Zarr library, an absent chunk is fill value."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from tests.support.mounting import mounted
+
+pytestmark = pytest.mark.fuse
+
+ARRAYS = ("link", "linked folder", "pipe", "socket")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A v2 store: a chunk of each array, or the folder of its chunks, is elsewhere, and a link is in its place; or no file at all."""
+    store = tmp_path / "store"
+    root = zarr.create_group(str(store), zarr_format=2)
+    for name in ARRAYS:
+        nested = {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
+        root.create_array(name, shape=(4, 4), chunks=(2, 4), dtype="i4", fill_value=0, **nested)[...] = 7
+    for number, place in enumerate(("link/0/0", "linked folder/0", "pipe/0/0", "socket/0/0")):
+        (store / place).rename(tmp_path / f"elsewhere{number}")
+    (store / "link/0/0").symlink_to(tmp_path / "elsewhere0")
+    (store / "linked folder/0").symlink_to(tmp_path / "elsewhere1")
+    os.mkfifo(store / "pipe/0/0")
+    monkeypatch.chdir(store)  # The path of a socket is short.
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind("socket/0/0")
+    return store
+
+
+@pytest.mark.parametrize("view", ["raw", "zarr3", "chunks"])
+def test_a_zarr_library_reads_no_fill_value_there(store: Path, view: str) -> None:
+    with mounted(store) as mount:
+        for name in ARRAYS:
+            array = zarr.open_array(str(mount.path / view / name), mode="r")
+            assert (np.asarray(array[2:]) == 7).all(), name
+            with pytest.raises(PermissionError):
+                array[:2]
+
+
+def test_the_link_and_what_it_leads_to_stay(store: Path, tmp_path: Path) -> None:
+    before = (tmp_path / "elsewhere0").read_bytes()
+    with mounted(store) as mount:
+        for path in ("raw/link/0/0", "zarr3/link/c/0/0", "chunks/link/0.0"):
+            with pytest.raises(PermissionError):
+                (mount.path / path).write_bytes(before)
+    assert (store / "link/0/0").is_symlink() and (tmp_path / "elsewhere0").read_bytes() == before
