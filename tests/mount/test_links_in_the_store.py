@@ -23,8 +23,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     store = tmp_path / "store"
     root = zarr.create_group(str(store), zarr_format=2)
     for name in ARRAYS:
-        nested = {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
-        root.create_array(name, shape=(4, 4), chunks=(2, 4), dtype="i4", fill_value=0, **nested)[...] = 7
+        array = root.create_array(
+            name, shape=(4, 4), chunks=(2, 4), dtype="i4", fill_value=0, chunk_key_encoding={"name": "v2", "separator": "/"}
+        )
+        array[...] = 7
     for number, place in enumerate(("link/0/0", "linked folder/0", "pipe/0/0", "socket/0/0")):
         (store / place).rename(tmp_path / f"elsewhere{number}")
     (store / "link/0/0").symlink_to(tmp_path / "elsewhere0")

@@ -18,7 +18,7 @@ from tests.support.stores import contents, fill
 from tests.support.trees import READ_ONLY, read, tree_of, tree_over, walk, write
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import EntryExists, NoSuchEntry, StaleEntry, StoreUnsupported
+from zarrfs.errors import EntryExists, NoSuchEntry, StaleEntry, StoreAccessDenied, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
@@ -46,6 +46,15 @@ class UnconditionalStore(ForwardingStore):
         return await super().set(key, value)
 
 
+class RefusingStore(ForwardingStore):
+    """A store on a file system that has neither hard links nor a rename to a free name (exFAT through FUSE)."""
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if expect is not None:
+            raise StoreAccessDenied("no hard links", key=key)
+        return await super().set(key, value)
+
+
 class RestlessStore(ForwardingStore):
     """A store in which another program replaces the value after its first ``calm`` parts were read."""
 
@@ -69,10 +78,11 @@ async def written(tree: MountTree) -> tuple[Directory, TemporaryFile]:
     return folder, file
 
 
+@pytest.mark.parametrize("kind", [UnconditionalStore, RefusingStore])
 @trio_test
-async def test_a_link_makes_a_key_where_there_is_none_whatever_the_store_can_do() -> None:
+async def test_a_link_makes_a_key_where_there_is_none_whatever_the_store_can_do(kind: type[ForwardingStore]) -> None:
     store = MemoryStore()
-    async with tree_over(UnconditionalStore(store)) as tree:
+    async with tree_over(kind(store)) as tree:
         folder, file = await written(tree)
         await folder.link(file, "k")
         assert await contents(store) == {"k": b"written"}

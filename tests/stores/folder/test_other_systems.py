@@ -170,6 +170,21 @@ async def test_a_new_value_whose_other_name_another_mount_removes_is_created(pat
         assert sorted(os.listdir(path)) == ["a", "k", "new"]
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS], ids=errno.errorcode.get)
+@trio_test
+async def test_a_new_value_is_created_in_one_step_where_there_are_no_hard_links(
+    path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """exFAT and FAT refuse link(2): creation of a key by link was EACCES."""
+    monkeypatch.setattr(os, "link", failing(number))
+    async with aclosing(FolderStore(str(path))) as store:
+        await store.set(Key("new"), b"ours", expect=ABSENT)
+        with pytest.raises(GenerationMismatch):
+            await store.set(Key("new"), b"again", expect=ABSENT)
+        assert await contents(store) == {"k": b"value", "a/k": b"other", "new": b"ours"}
+        assert sorted(os.listdir(path)) == ["a", "k", "new"]
+
+
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO], ids=["no such operation", "broken"])
 @trio_test
 async def test_a_folder_that_cannot_be_synced_is_an_error_where_folders_can_be(

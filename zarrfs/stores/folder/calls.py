@@ -18,7 +18,9 @@ from zarrfs.stores.os_errors import ABSENT
 
 # Piece size for reads of large values.
 _PIECE_NBYTES = 8 << 20
-_RENAME_EXCHANGE = 1 << 1
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1 << 0, 1 << 1
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""Errors of link(2) on file systems without hard links: FAT, exFAT, many servers."""
 
 
 def sync_file_system(fd: int) -> None:
@@ -92,16 +94,32 @@ def unlink(folder: int, name: str) -> None:
 
 
 def link_new(folder: int, temporary: str, name: str) -> None:
-    """Rename a file to a name that is free. Raises `FileExistsError`."""
-    os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    """Rename a file to a name that is free, in one step. Raises `FileExistsError`, and that of link(2) if neither call is supported."""
+    try:
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        try:
+            _renameat2(folder, temporary, folder, name, _RENAME_NOREPLACE)
+        except FileExistsError:
+            raise
+        except OSError:
+            raise error from None
+        return
     # Its writer has closed it: a listing by another mount may have removed it as left behind.
     unlink(folder, temporary)
 
 
 def exchange(folder: int, name: str, other_folder: int, other_name: str) -> None:
-    """Exchange two files or folders in one step: renameat2(2), which Python does not have. Raises EINVAL if the file system cannot."""
+    """Exchange two files or folders in one step. Raises EINVAL if the file system cannot."""
+    _renameat2(folder, name, other_folder, other_name, _RENAME_EXCHANGE)
+
+
+def _renameat2(folder: int, name: str, new_folder: int, new_name: str, flags: int) -> None:
+    """Run renameat2(2), which Python does not have."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(folder, os.fsencode(name), other_folder, os.fsencode(other_name), _RENAME_EXCHANGE) != 0:
+    if libc.renameat2(folder, os.fsencode(name), new_folder, os.fsencode(new_name), flags) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

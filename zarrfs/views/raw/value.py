@@ -196,11 +196,8 @@ class RawValue(WholeContent):
     async def create(self, data: Buffer) -> None:
         """Store a new value, atomically if the store supports that. Raises `EntryExists`."""
         try:
-            if self._store.capabilities.create_only:
-                await self._store.set(self.key, data, expect=ABSENT)
-            else:
-                async with self._store.exclusive(self.key):
-                    await set_over(self._store, self.key, data, ABSENT)
+            async with self._store.exclusive(self.key):
+                await set_over(self._store, self.key, data, ABSENT)
         except GenerationMismatch as error:
             raise EntryExists(f"{self.key!r} already exists", key=self.key) from error
 
