@@ -116,3 +116,44 @@ def test_attributes_of_a_group_that_is_gone_are_stored_nowhere(
             os.close(fd)
         assert refused.value.errno == errno.ESTALE
     assert not any(b"this mount" in path.read_bytes() for path in store.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@pytest.mark.parametrize("is_moved", [False, True], ids=["erased", "moved"])
+def test_new_folders_do_not_bring_the_group_above_them_back(view: str, is_moved: bool, tmp_path: Path) -> None:
+    """They were stored at the path where the group had been, and so was an array, with the chunks that waited for its document."""
+    layouts.V3.make_store(store := tmp_path / "store")
+    layouts.V3.create(store, "g/a", THEIRS, 1, is_sharded=False)
+    with mounted(store, *UNAWARE, "--cache-dir", str(tmp_path / "cache"), ends_with=7) as mount:
+        group = mount.path / view / "g"
+        for name in ("synced/below", "left", "array"):
+            (group / name).mkdir(parents=True)
+        chunk = group / ("array/0" if view == "chunks" else "array/c/0")
+        chunk.parent.mkdir(exist_ok=True)
+        chunk.write_bytes(OURS.tobytes())
+        synced = os.open(group / "synced/below", os.O_RDONLY)
+        if is_moved:
+            os.rename(store / "g", store / "elsewhere")
+        else:
+            shutil.rmtree(store / "g")
+        with pytest.raises(OSError, match="Stale"):
+            os.fsync(synced)
+        os.close(synced)
+        name, text = document(view, LENGTH)
+        with pytest.raises(OSError, match=r"Stale|No such file"):
+            (group / "array" / name).write_text(text)
+    assert not (store / "g").exists()
+    assert is_moved == (store / "elsewhere/a/zarr.json").exists() and not (store / "elsewhere/left").exists()
+    (saved,) = (path for path in (tmp_path / "cache").rglob("0") if path.is_file())
+    assert saved.read_bytes() == OURS.tobytes()
+
+
+def test_a_document_in_a_new_folder_whose_group_was_moved_is_refused(tmp_path: Path) -> None:
+    layouts.V2.make_store(store := tmp_path / "store")
+    with mounted(store, *UNAWARE) as mount:
+        (mount.path / "chunks/g/new").mkdir()
+        os.rename(store / "g", store / "elsewhere")
+        name, text = document("chunks", LENGTH)
+        with pytest.raises(OSError, match="Stale"):
+            (mount.path / "chunks/g/new" / name).write_text(text)
+    assert not (store / "g").exists()

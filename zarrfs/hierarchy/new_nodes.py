@@ -181,8 +181,11 @@ class NewNodes:
     async def check(self, layout: Layout, path: NodePath, old_path: NodePath | None = None) -> None:
         """Raise `NotADirectory`, `NameInvalid` or `EntryExists` if no node can ever be created at ``path``.
 
-        ``old_path``: the node to be renamed to it.
+        ``old_path``: the node to be renamed to it. Raises `StaleEntry` if it would be in a group that is unstored and gone.
         """
+        group = path if self._hierarchy.empty_groups.is_unstored(path) else path.parent
+        if not await is_group_left(self._hierarchy, group):
+            raise StaleEntry(f"{path}: another program has removed the group in which {group} was", key=path)
         for above in path.ancestors():
             node = await self._hierarchy.node(above)
             if node is not None and not isinstance(node, GroupNode):
@@ -312,6 +315,19 @@ class NewNodes:
         else:
             groups = self._hierarchy.empty_groups
             groups.keep(group.path, groups.attributes(group.path))
+
+
+async def is_group_left(hierarchy: Hierarchy, group: NodePath) -> bool:
+    """Return False if ``group`` is unstored, and lost because another program has removed or moved the stored group above it."""
+    if not hierarchy.empty_groups.is_unstored(group):
+        return True
+    above = group
+    while hierarchy.empty_groups.is_unstored(above):
+        above = above.parent
+    if above != ROOT:
+        # Its absence is reported, and ends all that is in it.
+        await hierarchy.reread(above)
+    return hierarchy.empty_groups.is_unstored(group)
 
 
 async def is_in_use(hierarchy: Hierarchy, path: NodePath) -> bool:

@@ -23,7 +23,7 @@ from zarrfs.errors import EntryExists, ZarrfsError
 from zarrfs.hierarchy.consolidated import is_implicit
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.empty_groups import Unstored
-from zarrfs.hierarchy.new_nodes import is_in_use
+from zarrfs.hierarchy.new_nodes import is_group_left, is_in_use
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import GroupNode
@@ -145,7 +145,7 @@ class UnstoredGroups:
 
     async def _store(self, path: NodePath) -> None:
         async with self._editor.several():
-            if path not in self:
+            if path not in self or not await is_group_left(self._hierarchy, path):
                 return
             if await self._hierarchy.node(path.parent) is None:
                 # Another program has erased the group that it was in, and must not find that again.

@@ -239,6 +239,8 @@ class NodeFolder(OverlayDirectory):
         contents = await self._contents()
         # In a folder of chunk keys: of the array, whose chunks may lie elsewhere in the store.
         await self._context.sync_node(contents.live.path if isinstance(contents, ArrayContents) else self.path)
+        # A new folder that was to be stored by this may have been lost with the group above it.
+        self.check()
 
     def ident(self, name: str) -> str:
         """Return `File.ident` of the entry called ``name``."""
