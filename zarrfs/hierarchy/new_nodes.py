@@ -321,13 +321,17 @@ async def is_group_left(hierarchy: Hierarchy, group: NodePath) -> bool:
     """Return False if ``group`` is unstored, and lost because another program has removed or moved the stored group above it."""
     if not hierarchy.empty_groups.is_unstored(group):
         return True
+    await reread_above(hierarchy, group)
+    return hierarchy.empty_groups.is_unstored(group)
+
+
+async def reread_above(hierarchy: Hierarchy, group: NodePath) -> None:
+    """Read the stored group above ``group`` again, if that is unstored. Its absence is reported, and ends all that is in it."""
     above = group
     while hierarchy.empty_groups.is_unstored(above):
         above = above.parent
-    if above != ROOT:
-        # Its absence is reported, and ends all that is in it.
+    if above not in (group, ROOT):
         await hierarchy.reread(above)
-    return hierarchy.empty_groups.is_unstored(group)
 
 
 async def is_in_use(hierarchy: Hierarchy, path: NodePath) -> bool:

@@ -13,7 +13,7 @@ from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.dialects.documents import check_bare_tokens, parse_object
 from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry
-from zarrfs.hierarchy.new_nodes import is_group_left
+from zarrfs.hierarchy.new_nodes import reread_above
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.vfs.content import Snapshot
@@ -141,7 +141,7 @@ class NodeDocument(DocumentContent):
             else:
                 # Another program may have removed the group, or put an array there: a new one erases the chunks that lie at its path.
                 await hierarchy.reread(self.path)
-                await is_group_left(hierarchy, self.path)
+                await reread_above(hierarchy, self.path)
             node = await self._node()
             turning = hierarchy.live.turning
             turns = isinstance(node, GroupNode) and self.path not in turning
