@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.attackers import EVE, needs_root
 from zarrfs.lifecycle.openers import is_abandoned
+
+_PR_SET_DUMPABLE = 4
 
 HOLD = "import sys; file = open(sys.argv[1], 'rb'); print('open', flush=True); sys.stdin.read()"
 
@@ -52,3 +56,23 @@ def test_a_process_that_was_killed_and_is_no_longer_waited_for_is_gone(tmp_path:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert is_abandoned(process.pid, f"{tmp_path.name}/a")
     end(process)
+
+
+@needs_root
+def test_an_ordinary_user_takes_no_ended_process_for_one_that_has_the_file() -> None:
+    """Only root may list the descriptors of a process that has ended: there are none."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(EVE)
+            os.setuid(EVE)
+            # As after an execve(2): the user may list the descriptors of this process.
+            ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1)
+            if (ended := os.fork()) == 0:
+                os._exit(0)
+            os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+            os._exit(0 if is_abandoned(ended, "nobody/has/this.npy") else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.attackers import needs_root
 from tests.support.mounting import ROOT
 from tests.support.namespace import run_in_namespace
 from tests.support.users import opened
@@ -385,6 +386,7 @@ def test_root_runs_nothing_in_a_mount_namespace_of_a_user(machine: Machine, fold
     assert done.stderr.count("not a namespace of this machine's root") == 2
 
 
+@needs_root
 def test_a_user_mounts_what_fstab_lets_users_mount(machine: Machine, folder: Path) -> None:
     for path in [folder, *folder.rglob("*")]:
         os.chown(path, USER, USER)

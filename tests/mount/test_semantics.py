@@ -35,7 +35,8 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path) -> None:
     try:
         for command, expected in examples():
             done = subprocess.run(
-                ["bash", "-c", command],
+                # Of other users of the machine, who run this too, /tmp may have files of these names.
+                ["bash", "-c", command.replace("/tmp/", f"{tmp_path}/")],
                 cwd=mountpoint,
                 env=environment,
                 stdout=subprocess.PIPE,

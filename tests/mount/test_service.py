@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.mounting import ROOT, killed_at_last, mountpoint, watchdog, zarrfs
 from tests.support.notifications import Notified, notified
+from tests.support.small_disks import small_disk
 from tests.support.small_stores import write
 from zarrfs.lifecycle.mount_table import mount_at
 from zarrfs.options.config import MountConfig
@@ -119,22 +120,16 @@ def test_nothing_is_ready_when_it_was_not_mounted(store: Path, manager: Notified
 
 
 def test_what_could_not_be_stored_is_the_last_status(manager: Notified, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "small", str(small)], check=True)
-    try:
-        with mountpoint() as path, daemon(small, path, manager.name) as process:
-            assert manager.next()[0] == "READY=1"
-            held = os.open(path / "raw/a", os.O_WRONLY | os.O_CREAT)
-            os.write(held, bytes(1 << 20))
-            process.send_signal(signal.SIGTERM)
-            assert process.wait() == 7
-            status = manager.rest()[-1][0]
-            assert status.startswith(f"STATUS={path}: not stored: raw/a: ") and "space" in status
-            with contextlib.suppress(OSError):
-                os.close(held)
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
+    with small_disk(tmp_path / "small", "64k") as small, mountpoint() as path, daemon(small, path, manager.name) as process:
+        assert manager.next()[0] == "READY=1"
+        held = os.open(path / "raw/a", os.O_WRONLY | os.O_CREAT)
+        os.write(held, bytes(1 << 20))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 7
+        status = manager.rest()[-1][0]
+        assert status.startswith(f"STATUS={path}: not stored: raw/a: ") and "space" in status
+        with contextlib.suppress(OSError):
+            os.close(held)
 
 
 WITH_SECRETS = """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 from zarrfs.lifecycle import open_by
@@ -21,13 +22,9 @@ def is_abandoned(opener: int, path: str) -> bool:
 
     ``path``: from the root of the mount. False if unknown. Takes milliseconds, more with many processes.
     """
-    try:
-        status = Path("/proc", str(opener), "status").read_bytes()
-    except OSError:
+    fields = _status(Path("/proc", str(opener)))
+    if _has_ended(fields):
         return opener > 0 and not _is_open(path)
-    fields = dict(line.split(b":\t", 1) for line in status.splitlines() if b":\t" in line)
-    if fields.get(b"State", b"").startswith((b"Z", b"X")):
-        return not _is_open(path)
     return any(int(fields.get(name, b"0"), 16) & _KILLED for name in (b"SigPnd", b"ShdPnd"))
 
 
@@ -59,6 +56,21 @@ def _is_open(path: str) -> bool:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if any(link.removesuffix(" (deleted)").endswith(end) for link in open_by.paths(process)):
                 return True
-            if not os.access(process / "fd", os.R_OK) and os.geteuid() in (0, process.stat().st_uid):
+            # Of a process that has ended, and waits to be collected, the descriptors are closed, and only root may list them.
+            is_hidden = not os.access(process / "fd", os.R_OK) and os.geteuid() in (0, process.stat().st_uid)
+            if is_hidden and not _has_ended(_status(process)):
                 return True
     return False
+
+
+def _status(process: Path) -> dict[bytes, bytes]:
+    """Return the fields of a process or thread in /proc; none if it is gone."""
+    try:
+        lines = (process / "status").read_bytes().splitlines()
+    except OSError:
+        return {}
+    return dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
+
+
+def _has_ended(fields: Mapping[bytes, bytes]) -> bool:
+    return not fields or fields.get(b"State", b"").startswith((b"Z", b"X"))
