@@ -1,4 +1,7 @@
-"""A link or special file in place of a chunk is an error in every view: to a Zarr library, an absent chunk is fill value."""
+"""A link or special file in place of a chunk is an error in every view: to a Zarr library, an absent chunk is fill value.
+
+A change that would need to follow one is an error, too, and leaves what is there.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import pytest
 import zarr
 
 from tests.support.mounting import mounted
+from tests.support.random_layouts import V3_2019, V3_2022, Draft
 
 pytestmark = pytest.mark.fuse
 
@@ -55,3 +59,37 @@ def test_the_link_and_what_it_leads_to_stay(store: Path, tmp_path: Path) -> None
             with pytest.raises(PermissionError):
                 (mount.path / path).write_bytes(before)
     assert (store / "link/0/0").is_symlink() and (tmp_path / "elsewhere0").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["link", "pipe"])
+def test_elements_saved_or_erased_there_are_refused(store: Path, name: str) -> None:
+    with mounted(store, ends_with=7) as mount:
+        with pytest.raises(PermissionError):
+            np.save(mount.path / f"npy/{name}.npy", np.full((4, 4), 9, "i4"))
+        with open(mount.path / f"npy/{name}.npy", "r+b", buffering=0) as file:
+            # The fill value, which erases the chunk.
+            os.pwrite(file.fileno(), bytes(32), os.fstat(file.fileno()).st_size - 64)
+            with pytest.raises(PermissionError):
+                os.fsync(file.fileno())
+            with pytest.raises(PermissionError):
+                file.close()
+
+
+@pytest.mark.parametrize("layout", [V3_2019, V3_2022], ids=lambda layout: layout.dialect)
+def test_an_array_whose_chunks_are_behind_a_link_is_neither_renamed_nor_removed(tmp_path: Path, layout: Draft) -> None:
+    store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    layout.make_store(store)
+    layout.create(store, "a", np.arange(32), 1, is_sharded=False)
+    document, chunks = (store / place for place in layout.places("a"))
+    chunks.rename(elsewhere)
+    chunks.symlink_to(elsewhere)
+    before = {path.name: path.read_bytes() for path in (document, *elsewhere.iterdir())}
+    with mounted(store) as mount:
+        for view, name in (("chunks", "a"), ("zarr3", "a"), ("npy", "a.npy")):
+            path = mount.path / view / name
+            with pytest.raises(PermissionError):
+                path.rename(path.with_name(path.name.replace("a", "b")))
+        with pytest.raises(PermissionError):
+            (mount.path / "npy/a.npy").unlink()
+        assert "a" in os.listdir(mount.path / "chunks")
+    assert chunks.is_symlink() and {path.name: path.read_bytes() for path in (document, *elsewhere.iterdir())} == before

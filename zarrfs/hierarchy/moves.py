@@ -29,8 +29,14 @@ def apart_in(folder: Prefix, targets: Iterable[Target]) -> list[tuple[Target, Ta
 
 
 async def exists(store: Store, target: Target) -> bool:
-    """Return True if the key has a value, or the prefix exists."""
-    return await store.prefix_exists(target) if isinstance(target, Prefix) else await store.stat(target) is not None
+    """Return True if the key has a value, or the prefix exists. Raises `StoreAccessDenied` if a link is in its place."""
+    if not isinstance(target, Prefix):
+        return await store.stat(target) is not None
+    if await store.prefix_exists(target):
+        return True
+    # To the store a folder behind a link is absent: a node moved without it would consist of missing chunks.
+    await store.stat(Key(target.rstrip("/")))
+    return False
 
 
 async def rename(store: Store, old: Target, new: Target) -> bool:

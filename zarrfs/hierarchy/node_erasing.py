@@ -17,6 +17,7 @@ from zarrfs.errors import KeyConflict, NoSuchEntry, NotPermitted, StoreAccessDen
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at
 from zarrfs.hierarchy.erasing import erase_keys, erase_most, take_away
 from zarrfs.hierarchy.intents import Intent, Intents
+from zarrfs.hierarchy.moves import exists
 from zarrfs.hierarchy.new_nodes import NewNodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.records import Record
@@ -111,6 +112,10 @@ class NodeErasing:
         ):
             await self._hierarchy.reread(path)
             raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
+        if not is_one:
+            for prefix in prefixes:
+                # Nothing is erased if a link is in the place of one: see `exists`.
+                await exists(self._store, prefix)
         is_apart = await self._begin_erasing(path, intent)
         async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.

@@ -70,3 +70,11 @@ def path_of(parts: Parts) -> str:
 def changed(parts: Parts) -> GenerationMismatch:
     """Return the error for a value of another generation than expected."""
     return GenerationMismatch(f"{path_of(parts)!r} was changed concurrently", key=path_of(parts))
+
+
+def not_followed(parts: Parts, name: str) -> StoreAccessDenied:
+    """Return the error for an access to a value or folder at which, or on the way to which, ``name`` is a link or special file."""
+    return StoreAccessDenied(
+        f"no access to {path_of(parts)!r}: {name!r} is a symbolic link or special file, and these are not followed",
+        key=path_of(parts),
+    )

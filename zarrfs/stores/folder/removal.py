@@ -62,6 +62,8 @@ def _remove_all(tree: FolderTree, parts: Parts) -> None:
                 pending.append((here, tries - 1))
             elif error.errno not in ABSENT:
                 raise
+            elif here == parts:
+                tree.require_no_link(parts)
 
 
 def _remove_files(tree: FolderTree, parts: Parts) -> list[str]:

@@ -21,7 +21,7 @@ class Scan:
     """
 
     def __init__(
-        self, folder: int, *, sweeps: bool, leave_out: Callable[[int, str], None], remote: Callable[[], frozenset[str]]
+        self, folder: int, *, sweeps: bool, leave_out: Callable[[int, str], object], remote: Callable[[], frozenset[str]]
     ) -> None:
         self._folder = folder
         self._sweeps = sweeps

@@ -24,7 +24,7 @@ from contextlib import closing, nullcontext, suppress
 
 from zarrfs import durability
 from zarrfs.buffers import Buffer
-from zarrfs.errors import KeyConflict, StoreAccessDenied
+from zarrfs.errors import KeyConflict
 from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores import own_files
@@ -43,7 +43,7 @@ from zarrfs.stores.folder.calls import (
     write,
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
-from zarrfs.stores.folder.names import Parts, changed, generation_of, path_of, require_real_owner
+from zarrfs.stores.folder.names import Parts, changed, generation_of, not_followed, path_of, require_real_owner
 from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased, require_presupposed
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
@@ -128,8 +128,8 @@ class FolderTree:
             require_presupposed(parts, depth, error)
             require_not_erased(parts, error)
         except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                self.notice(above, name)
+            if error.errno in (errno.ENOTDIR, errno.ELOOP) and self.notice(above, name) and create:
+                raise not_followed(parts, name) from error
             raise
         with suppress(FileExistsError):
             rights.make_folder(above, name, self.owner)
@@ -168,18 +168,19 @@ class FolderTree:
         return found
 
     def _room(self, folder: int, parts: Parts) -> os.stat_result | None:
-        """Return the status of the value to be replaced, or None. Raises `KeyConflict` for another kind, which must not be lost."""
+        """Return the status of the value to be replaced, or None. Raises `KeyConflict`, `StoreAccessDenied` for another kind."""
         found = lstat(folder, parts[-1])
         if found is not None and not st.S_ISREG(found.st_mode):
-            what = "a folder" if st.S_ISDIR(found.st_mode) else "a symbolic link or special file"
-            raise KeyConflict(f"{path_of(parts)!r} is {what}, not a value", key=path_of(parts))
+            if not st.S_ISDIR(found.st_mode):
+                raise not_followed(parts, parts[-1])
+            raise KeyConflict(f"{path_of(parts)!r} is a folder, not a value", key=path_of(parts))
         return found
 
-    def notice(self, folder: int, name: str) -> None:
-        """Log a warning, once, about an object that is left out."""
-        found = lstat(folder, name)
-        if found is not None and not (st.S_ISREG(found.st_mode) or st.S_ISDIR(found.st_mode)):
+    def notice(self, folder: int, name: str) -> bool:
+        """Return True if ``name`` is a link or special file, which is left out; log one warning about the first."""
+        if is_left_out := first_link(folder, (name,)) is not None:
             self._warn_of_link(name)
+        return is_left_out
 
     def _warn_of_link(self, name: str) -> None:
         self.warn_once("left out", f"symbolic links and special files are neither listed nor followed (the first: {name!r})")
@@ -206,7 +207,7 @@ class FolderTree:
         try:
             stat = os.fstat(value_fd)
             if not st.S_ISREG(stat.st_mode):
-                return None
+                raise not_followed(parts, parts[-1])
             if parts[:1] == _APART:
                 require_real_owner(value_fd, self.root, parts)
             if if_generation is not None and generation_of(stat) != if_generation:
@@ -243,10 +244,7 @@ class FolderTree:
             found = first_link(folder, parts[first:])
         if found is not None:
             self._warn_of_link(found)
-            raise StoreAccessDenied(
-                f"{path_of(parts)!r} is not read: {found!r} is a symbolic link or special file, and these are not followed",
-                key=path_of(parts),
-            )
+            raise not_followed(parts, found)
 
     # --- writing ------------------------------------------------------------------------------------------------------------
 
@@ -338,7 +336,7 @@ class FolderTree:
     # --- removing -----------------------------------------------------------------------------------------------------------
 
     def remove(self, parts: Parts) -> None:
-        """Remove a value; its folder stays, since an empty folder may be intended."""
+        """Remove a value; its folder stays, since an empty folder may be intended. Raises `StoreAccessDenied` as `stat` does."""
         with nothing_if_absent:
             with self.folder(parts[:-1]) as folder:
                 found = self._value(folder, parts[-1])
@@ -346,6 +344,8 @@ class FolderTree:
                     os.unlink(parts[-1], dir_fd=folder)
                     self.unsynced.value_erased(parts)
                     self._failed_syncs.forget(found)
+                    return
+        self.require_no_link(parts)
 
     # --- moving -------------------------------------------------------------------------------------------------------------
 
@@ -355,10 +355,12 @@ class FolderTree:
         with nothing_if_absent:
             found = self.folder(old[:-1])
         if found is None:
+            self.require_no_link(old)
             return None
         with found as source:
             moved = self._value(source, old[-1])
             if moved is None:
+                self.require_no_link(old)
                 return None
             with nullcontext(source) if old[:-1] == new[:-1] else self.folder(new[:-1], create=True) as target:
                 replaced = self._room(target, new)
@@ -375,6 +377,7 @@ class FolderTree:
     def rename_folder(self, old: Parts, new: Parts) -> bool:
         """Move a folder to an absent or empty one; return False if ``old`` is absent. Raises ENOTEMPTY."""
         if self.folder_mtime_ns(old) is None:
+            self.require_no_link(old)
             return False
         with self.folder(old[:-1]) as source, self.folder(new[:-1], create=True) as target:
             os.rename(old[-1], new[-1], src_dir_fd=source, dst_dir_fd=target)
