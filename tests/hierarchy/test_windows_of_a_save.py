@@ -18,7 +18,7 @@ from tests.support import random_layouts as layouts
 from tests.support.length import FULL
 from tests.support.random_layouts import CHUNK, Layout
 from tests.support.trees import tree_over, walk
-from zarrfs.errors import StaleEntry, ZarrfsError
+from zarrfs.errors import StaleEntry, StoreUnsupported, ZarrfsError
 from zarrfs.keys import Key, Prefix
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import OpenFlags
@@ -61,6 +61,16 @@ class InterposedMoves(Interposed):
         await self._then(self.inner.sync(targets))
 
 
+class WithoutExchange(InterposedMoves):
+    """On a file system without RENAME_EXCHANGE; the events come once it was found to have none."""
+
+    async def exchange_prefixes(self, one: Prefix, other: Prefix) -> None:
+        events, self.events = self.events, ()
+        for event in events:
+            event()
+        raise StoreUnsupported("no exchange")
+
+
 def moved(layout: Layout, store: Path) -> None:
     # Between the steps in which documents and chunks are put in place, there is no array.
     with suppress(FileNotFoundError):
@@ -100,6 +110,18 @@ def test_nor_where_each_change_is_noticed_at_once(tmp_path: Path) -> None:
     _try_all(layouts.V3, (moved, taken), store, 1 if FULL else 9, metadata_ttl="0")
 
 
+@pytest.mark.parametrize("options", [{}, {"metadata_ttl": "0"}], ids=["", "noticed at once"])
+@pytest.mark.parametrize("layout", [layouts.V2, layouts.V3], ids=lambda one: one.dialect)
+def test_nor_where_folders_cannot_be_exchanged(layout: Layout, options: Mapping[str, str], tmp_path: Path) -> None:
+    """It was moved away and back, and then taken for the one to be replaced by the next attempt, and the close was 0."""
+    layout.make_store(store := tmp_path / "store")
+    for name, elements in (("g/a", OURS), ("g/b", THEIRS)):
+        layout.create(store, name, elements, 1, is_sharded=False)
+    *_, error = trio.run(_save, store, [partial(replaced, layout, store)], 1 << 32, options, WithoutExchange)
+    assert isinstance(error, StaleEntry)
+    assert elements_of(layout, store) == [5, 7]
+
+
 def _try_all(layout: Layout, events: Sequence[Callable[[Layout, Path], None]], store: Path, step: int, **options: str) -> None:
     at, happened = 0, True
     while happened:
@@ -118,12 +140,16 @@ def _try_all(layout: Layout, events: Sequence[Callable[[Layout, Path], None]], s
 
 
 async def _save(
-    path: Path, events: Sequence[Callable[[], None]], at: int, options: Mapping[str, str]
+    path: Path,
+    events: Sequence[Callable[[], None]],
+    at: int,
+    options: Mapping[str, str],
+    store: Callable[[Path], InterposedMoves] = InterposedMoves,
 ) -> tuple[bool, bool, ZarrfsError | None]:
     """Return whether the event happened, whether before documents were erased, and the error of close."""
     content = io.BytesIO()
     np.save(content, NEW)
-    interposed = InterposedMoves(path)
+    interposed = store(path)
     error: ZarrfsError | None = None
     async with tree_over(interposed, **options) as tree:
         file = await walk(tree, "npy/g/a.npy")

@@ -288,16 +288,22 @@ class Placing:
         except StoreNotFound as error:
             raise _moved_away(node) from error
         except StoreUnsupported:
+            was_moved, is_another = self.was_moved, False
             try:
                 with self._deciding():
                     # What is open of the array, and queued for it, stays until the new one is in place.
                     with moving():
                         await self._store.rename_prefix(prefix, self._intent.old)
-                    if is_held(anchor) and not anchor.is_at(self._intent.old):
+                    if is_another := is_held(anchor) and not anchor.is_at(self._intent.old):
                         raise _moved_away(node)
                     await self._store.rename_prefix(self._intent.new, prefix)
             except BaseException:
-                await self._resolve()
+                try:
+                    await self._resolve()
+                finally:
+                    if is_another:
+                        # What was moved was not the array to be replaced: a further attempt must not take it for that.
+                        self.was_moved = was_moved
                 raise
             await self._store.rename_prefix(self._intent.old, self._intent.gone)
 
