@@ -139,3 +139,24 @@ def _npy(array: np.ndarray[Any, Any]) -> bytes:
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
+
+
+@pytest.mark.parametrize("dialect", ["v1", "v2", "v3_2019", "v3_2022", "v3"])
+@pytest.mark.parametrize("shape", [(4,), ()])
+def test_an_array_is_removed(dialect: str, shape: tuple[int, ...]) -> None:
+    """Whether it is still there was looked up in a listing: ENOTSUP."""
+    trio.run(_is_removed, {"new_dialect": dialect}, shape)
+
+
+async def _is_removed(options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    store = MemoryStore()
+    async with tree_over(store, **options) as tree:
+        await write(tree, "npy/a.npy", _npy(np.ones(shape)))
+    async with tree_over(Unlisted(store), **options) as tree:
+        folder = await walk(tree, "npy")
+        assert isinstance(folder, Directory)
+        await folder.lookup("a.npy")
+        await folder.unlink("a.npy")
+        with pytest.raises(NoSuchEntry):
+            await folder.unlink("a.npy")
+    assert [key async for key in store.list_prefix(Prefix("")) if key.startswith(("a/", "data/", "meta/root/"))] == []

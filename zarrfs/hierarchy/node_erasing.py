@@ -108,7 +108,9 @@ class NodeErasing:
         if is_one:
             prefixes = {path.prefix: None}
         if isinstance(node, ArrayNode) and not await (
-            self._store.prefix_exists(path.prefix) if is_one else self._hierarchy.documents(documents)
+            self._store.prefix_exists(path.prefix)
+            if is_one and self._store.capabilities.list
+            else self._hierarchy.documents(documents)
         ):
             await self._hierarchy.reread(path)
             raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
