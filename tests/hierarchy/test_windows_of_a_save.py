@@ -122,6 +122,19 @@ def test_nor_where_folders_cannot_be_exchanged(layout: Layout, options: Mapping[
     assert elements_of(layout, store) == [5, 7]
 
 
+@pytest.mark.parametrize("layout", [layouts.V2, layouts.V3], ids=lambda one: one.dialect)
+def test_a_group_that_is_moved_away_is_not_made_anew(layout: Layout, tmp_path: Path) -> None:
+    """The path of the array was found to be free, and the group above it was stored again, without its attributes."""
+    layout.make_store(store := tmp_path / "store")
+    for name, elements in (("g/a", OURS), ("g/b", THEIRS)):
+        layout.create(store, name, elements, 1, is_sharded=False)
+    leaves = partial((store / "g").rename, tmp_path / "g")
+    *_, error = trio.run(_save, store, [leaves], 1 << 32, {"metadata_ttl": "0"}, WithoutExchange)
+    assert isinstance(error, StaleEntry)
+    assert not (store / "g").exists()
+    assert elements_of(layout, tmp_path) == [5, 7]
+
+
 def _try_all(layout: Layout, events: Sequence[Callable[[Layout, Path], None]], store: Path, step: int, **options: str) -> None:
     at, happened = 0, True
     while happened:

@@ -175,6 +175,11 @@ class NodeEditor:
         except (StaleEntry, EntryExists):
             if over is None:
                 raise
+            group = node.path.parent
+            await self._hierarchy.reread(group)
+            if group != ROOT and await self._hierarchy.node(group) is None:
+                # It has left with the group above, which must not be made anew.
+                raise
         # If another program has moved the old array meanwhile, the path is free, unless something else has taken it.
         try:
             await self._put_once(node, placing, over)
