@@ -107,14 +107,13 @@ class NodeErasing:
         is_one = all(each.startswith(path.prefix) for each in (*prefixes, *documents)) or begins_at(layout, path)
         if is_one:
             prefixes = {path.prefix: None}
+        can_list = self._store.capabilities.list
         if isinstance(node, ArrayNode) and not await (
-            self._store.prefix_exists(path.prefix)
-            if is_one and self._store.capabilities.list
-            else self._hierarchy.documents(documents)
+            self._store.prefix_exists(path.prefix) if is_one and can_list else self._hierarchy.documents(documents)
         ):
             await self._hierarchy.reread(path)
             raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
-        if not is_one:
+        if not is_one and can_list:
             for prefix in prefixes:
                 # Nothing is erased if a link is in the place of one: see `exists`.
                 await exists(self._store, prefix)
