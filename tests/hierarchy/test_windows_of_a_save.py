@@ -135,6 +135,24 @@ def test_a_group_that_is_moved_away_is_not_made_anew(layout: Layout, tmp_path: P
     assert elements_of(layout, tmp_path) == [5, 7]
 
 
+@pytest.mark.parametrize("metadata_ttl", ["0", "60"])
+@pytest.mark.parametrize("layout", [layouts.V2, layouts.V3], ids=lambda one: one.dialect)
+def test_nor_before_any_other_operation(layout: Layout, metadata_ttl: str, tmp_path: Path) -> None:
+    """It was, where it left between the check of the path and the step, or before the check; and the close was 0."""
+    layout.make_store(store := tmp_path / "store")
+    for name, elements in (("g/a", OURS), ("g/b", THEIRS)):
+        layout.create(store, name, elements, 1, is_sharded=False)
+    at, happened = 0, True
+    while happened:
+        path, away = shutil.copytree(store, tmp_path / str(at)), tmp_path / f"away{at}"
+        happened, _, error = trio.run(_save, path, [partial((path / "g").rename, away)], at, {"metadata_ttl": metadata_ttl})
+        if happened:
+            assert not (path / "g").exists(), f"before operation {at}: {error!r}"
+            assert elements_of(layout, away) == ([5, 7] if error is not None else [1.5, 5]), f"before operation {at}: {error!r}"
+        at += 1 if FULL else 5
+    assert at > 10
+
+
 def _try_all(layout: Layout, events: Sequence[Callable[[Layout, Path], None]], store: Path, step: int, **options: str) -> None:
     at, happened = 0, True
     while happened:

@@ -175,11 +175,6 @@ class NodeEditor:
         except (StaleEntry, EntryExists):
             if over is None:
                 raise
-            group = node.path.parent
-            await self._hierarchy.reread(group)
-            if group != ROOT and await self._hierarchy.node(group) is None:
-                # It has left with the group above, which must not be made anew.
-                raise
         # If another program has moved the old array meanwhile, the path is free, unless something else has taken it.
         try:
             await self._put_once(node, placing, over)
@@ -191,7 +186,10 @@ class NodeEditor:
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
                 is_over = await self._new.check_place(node, over, again=placing.was_moved)
-                await self._new.make_parents(layout, node.path)
+                if not is_over:
+                    if over is not None:
+                        await self._new.require_group_above(layout, node.path)
+                    await self._new.make_parents(layout, node.path)
                 await self._new.write_entry(layout)
                 if is_over:
                     await self._copies.write_out(layout, node.path)

@@ -111,6 +111,19 @@ class NewNodes:
             await self.require_nothing_hidden(node.path)
         return True
 
+    async def require_group_above(self, layout: Layout, path: NodePath) -> None:
+        """Raise `StaleEntry` if the array to be replaced at ``path`` has left with the group above, which must not be made anew."""
+        group = path.parent
+        if group == ROOT or not self._store.capabilities.list:
+            return
+        await self._hierarchy.reread(group)
+        # An implicit group whose only member has left is no node, but its folder is there.
+        is_left = await self._hierarchy.node(group) is not None or any(
+            [await self._store.prefix_exists(prefix) for prefix in layout.listing_prefixes(group)]
+        )
+        if not is_left:
+            raise StaleEntry(f"{path}: another program has moved or removed it, and the group above", key=path)
+
     async def require_nothing_hidden(self, path: NodePath) -> None:
         """Raise `HiddenKeys` if the store holds keys below the node at ``path`` that no view shows."""
         node, layout = await self._hierarchy.node(path), await self.layout_for(path)
