@@ -99,7 +99,7 @@ def test_no_array_but_the_one_that_was_open_is_replaced(
     layout.make_store(store := tmp_path / "store")
     for name, elements in (("g/a", OURS), ("g/b", THEIRS)):
         layout.create(store, name, elements, 1, is_sharded=False)
-    _try_all(layout, events, store, 1)
+    _try_all(layout, events, store, 1 if FULL or layout is layouts.V3 else 3)
 
 
 def test_nor_where_each_change_is_noticed_at_once(tmp_path: Path) -> None:
