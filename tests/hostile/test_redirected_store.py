@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from trio.testing import trio_test
 
-from tests.support.attackers import EVE, MALLORY, act, exchanging, home, needs_root
+from tests.support.attackers import EVE, MALLORY, act, become, exchanging, home, needs_root
 from tests.support.claiming_mount import claiming_mount
 from tests.support.mounting import mountpoint, zarrfs
 from zarrfs.errors import StoreAccessDenied, StoreError, ZarrfsError
@@ -146,10 +146,7 @@ def mounted_for_oneself(user: int, folder: Path, mountpoint: Path, *, dumpable: 
     if child == 0:
         said = b"failed"
         try:
-            os.setgroups([])
-            os.setgid(user)
-            os.setuid(user)
-            libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+            become(user)
             if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNS):
                 said = b"no namespaces"
                 return

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.attackers import EVE, needs_root
+from tests.support.attackers import EVE, become, needs_root
 from zarrfs.lifecycle.openers import is_abandoned
-
-_PR_SET_DUMPABLE = 4
 
 HOLD = "import sys; file = open(sys.argv[1], 'rb'); print('open', flush=True); sys.stdin.read()"
 
@@ -64,11 +61,7 @@ def test_an_ordinary_user_takes_no_ended_process_for_one_that_has_the_file() -> 
     child = os.fork()
     if child == 0:
         try:
-            os.setgroups([])
-            os.setgid(EVE)
-            os.setuid(EVE)
-            # As after an execve(2): the user may list the descriptors of this process.
-            ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1)
+            become(EVE)
             if (ended := os.fork()) == 0:
                 os._exit(0)
             os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)

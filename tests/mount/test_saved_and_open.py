@@ -67,6 +67,16 @@ def empty(fd: int) -> None:
     os.ftruncate(fd, 0)
 
 
+def require_stale(change: Callable[[int], None], fd: int, layout: Layout, store: Path) -> None:
+    """Put another array in the place of the file's own, as another program: then ``change`` is refused."""
+    layout.move(store, "g/a", store, "g/z")
+    layout.move(store, "g/b", store, "g/a")
+    with pytest.raises(OSError, match="Stale"):
+        change(fd)
+    with suppress(OSError):
+        os.close(fd)
+
+
 @OPTIONS
 @pytest.mark.parametrize("change", [write, empty])
 @pytest.mark.parametrize("elements", [SAME, ANOTHER], ids=["same", "another"])
@@ -84,12 +94,7 @@ def test_what_is_written_after_a_save_reaches_no_array_that_another_program_puts
     store = make(layout, tmp_path)
     with mounted(store, *options, ends_with=None) as mount:
         fd = save(mount, elements)
-        layout.move(store, "g/a", store, "g/z")
-        layout.move(store, "g/b", store, "g/a")
-        with pytest.raises(OSError, match="Stale"):
-            change(fd)
-        with suppress(OSError):
-            os.close(fd)
+        require_stale(change, fd, layout, store)
         mount.umount()
     assert sorted(map(sorted, stored(layout, store))) == [[1], [5]]
 
@@ -124,12 +129,7 @@ def test_a_truncation_that_was_refused_leaves_the_open_file_that_of_its_array(
         with pytest.raises(OSError, match="Invalid"):
             os.truncate(mount.path / "npy/g/a.npy", 0)
         assert os.pread(fd, 8, 128) == OLD[:1].tobytes()
-        layout.move(store, "g/a", store, "g/z")
-        layout.move(store, "g/b", store, "g/a")
-        with pytest.raises(OSError, match="Stale"):
-            change(fd)
-        with suppress(OSError):
-            os.close(fd)
+        require_stale(change, fd, layout, store)
         mount.umount()
     assert sorted(map(sorted, stored(layout, store))) == [[5], [7]]
 
@@ -142,12 +142,7 @@ def test_a_save_that_was_refused_replaces_no_other_array_when_it_is_begun_again(
         os.write(fd, npy(ANOTHER)[:-8])
         with pytest.raises(OSError, match="Invalid"):
             os.fsync(fd)
-        layouts.V3.move(store, "g/a", store, "g/z")
-        layouts.V3.move(store, "g/b", store, "g/a")
-        with pytest.raises(OSError, match="Stale"):
-            os.ftruncate(fd, 0)
-        with suppress(OSError):
-            os.close(fd)
+        require_stale(empty, fd, layouts.V3, store)
         mount.umount()
     assert sorted(map(sorted, stored(layouts.V3, store))) == [[5], [7]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+
+_PR_SET_DUMPABLE = 4
 
 EVE, MALLORY = 54321, 54322
 """User numbers without a name; their groups have the same numbers."""
@@ -53,6 +56,14 @@ def attempt(user: int, script: str, *arguments: Path | str, group: int | None = 
     )
 
 
+def become(user: int) -> None:
+    """Give up root in this process, a forked one, for good. As after an execve(2), the user may look at it in /proc."""
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
 @contextmanager
 def repeating(user: int, step: Callable[[], object]) -> Iterator[list[str]]:
     """Call ``step`` repeatedly in another process of ``user`` while the body runs.
@@ -64,9 +75,7 @@ def repeating(user: int, step: Callable[[], object]) -> Iterator[list[str]]:
     child = os.fork()
     if child == 0:
         try:
-            os.setgroups([])
-            os.setgid(user)
-            os.setuid(user)
+            become(user)
             os.write(writer, b"\n")
             while True:
                 with suppress(OSError):

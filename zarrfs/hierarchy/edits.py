@@ -220,6 +220,7 @@ class NodeEditor:
             if over is not None and live is not None:
                 follow = partial(self._hierarchy.replaced, live, node.path, live.chunk_prefix)
                 live.is_successor = partial(placing.is_found, layout, node)
+            # What an earlier attempt has moved away and back is known as another object since.
             in_place = live if over is not None and placing.was_moved else over
             await placing.put(layout, node, before, chunks, over=over is not None, live=in_place, on_done=follow)
 

@@ -288,7 +288,7 @@ class Placing:
         except StoreNotFound as error:
             raise _moved_away(node) from error
         except StoreUnsupported:
-            was_moved, is_another = self.was_moved, False
+            is_another = False
             try:
                 with self._deciding():
                     # What is open of the array, and queued for it, stays until the new one is in place.
@@ -298,12 +298,8 @@ class Placing:
                         raise _moved_away(node)
                     await self._store.rename_prefix(self._intent.new, prefix)
             except BaseException:
-                try:
-                    await self._resolve()
-                finally:
-                    if is_another:
-                        # What was moved was not the array to be replaced: a further attempt must not take it for that.
-                        self.was_moved = was_moved
+                # Another's array that was moved is not the one to be replaced: a further attempt must not take it for that.
+                await self._resolve(may_have_moved=not is_another)
                 raise
             await self._store.rename_prefix(self._intent.old, self._intent.gone)
 
@@ -362,8 +358,8 @@ class Placing:
             async for name, *_ in self._store.list_dir(prefix):
                 raise EntryExists(f"{node.path}: {name!r} exists", key=node.path)
 
-    async def _resolve(self) -> bool:
-        is_done, self.is_unsettled, self.was_moved = False, True, True
+    async def _resolve(self, *, may_have_moved: bool = True) -> bool:
+        is_done, self.is_unsettled, self.was_moved = False, True, self.was_moved or may_have_moved
         with trio.CancelScope(shield=True):
             is_done = await self._intent.resolve()
             if not is_done and not self._intent.is_unknown:
