@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from pathlib import Path
 
 import pytest
 import trio
@@ -16,10 +17,13 @@ from tests.support.small_stores import array_document
 from tests.support.stores import fill
 from zarrfs.errors import NodeInDoubt, StaleEntry
 from zarrfs.hierarchy import known_nodes
+from zarrfs.hierarchy.bound_paths import BoundPath
+from zarrfs.hierarchy.known_nodes import KnownNode
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.hierarchy.new_nodes import is_in_use
 from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import GroupNode
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.forwarding import ForwardingStore
 
@@ -301,9 +305,53 @@ async def test_a_group_that_is_moved_to_the_place_of_one_that_is_looked_for_goes
     assert isinstance(before, GroupNode)
     await store.erase(Key("h/.zgroup"))
     monkeypatch.setattr(live, "_store", Moving(store))
-    await live.learnt(NodePath("/h"), None, (None, None), before)
+    known = KnownNode(before, b"", 0)
+    is_gone = await live.is_gone_group(NodePath("/h"), known)
+    await live.learnt(NodePath("/h"), None, (None, None), known, is_gone=is_gone)
     group.check()
     assert group.path == "/h"
+
+
+@trio_test
+async def test_a_group_that_is_made_while_its_predecessor_is_looked_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, document = await store_of(A), Key("h/.zgroup")
+    await store.set(document, b'{"zarr_format":2}')
+    hierarchy = reading(store).hierarchy
+    live, path = hierarchy.live, NodePath("/h")
+    assert isinstance(await hierarchy.node(path), GroupNode)
+    made: list[BoundPath] = []
+
+    class Making(ForwardingStore):
+        async def prefix_exists(self, prefix: Prefix) -> bool:
+            was_there = await self.inner.prefix_exists(prefix)
+            if not made:
+                # This answer arrives late.
+                await self.inner.set(document, b'{"zarr_format":2}')
+                hierarchy.changed(document, is_prefix=False)
+                made.append(live.bound_paths.at(path))
+            return was_there
+
+    await store.erase(document)
+    hierarchy.changed(document, is_prefix=False)
+    monkeypatch.setattr(live, "_store", Making(store))
+    assert isinstance(await hierarchy.node(path), GroupNode)
+    made[0].check()
+
+
+@trio_test
+async def test_a_folder_made_where_the_mount_erased_a_group_stays(tmp_path: Path) -> None:
+    store, path = FolderStore(str(tmp_path)), NodePath("/g/c")
+    for key in ("g/.zgroup", "g/c/.zgroup"):
+        await store.set(Key(key), b'{"zarr_format":2}')
+    hierarchy = reading(store).hierarchy
+    assert isinstance(await hierarchy.node(path), GroupNode)
+    await store.erase_prefix(Prefix("g/"))
+    hierarchy.changed("g/", is_prefix=True)
+    hierarchy.live.erased(Prefix("g/"))
+    hierarchy.live.removed(NodePath("/g"))
+    made = hierarchy.live.bound_paths.at(path)
+    assert await hierarchy.node(path) is None
+    made.check()
 
 
 @trio_test

@@ -11,13 +11,14 @@ _FEW = 1000
 class Forgotten:
     """Invalidated paths.
 
-    ``now`` counts invalidations of paths, and is recorded with what is learnt. ``epoch`` counts all invalidations, including those of a
-    single node.
+    ``now`` counts invalidations of paths, and ends of nodes, and is recorded with what is learnt. ``epoch`` counts all invalidations,
+    including those of a single node.
     """
 
     def __init__(self) -> None:
         self.now = self.epoch = 0
         self._below: dict[NodePath, int] = {}
+        self._ended: dict[NodePath, int] = {}
 
     def add(self, path: NodePath) -> None:
         """Invalidate what is known of ``path`` and of nodes below it."""
@@ -35,6 +36,22 @@ class Forgotten:
 
     def counts(self, path: NodePath, learnt: int) -> bool:
         """Return True if what was learnt of ``path`` when `now` was ``learnt`` is still valid."""
-        if not self._below:
-            return True
-        return learnt >= self._below.get(path, 0) and all(learnt >= self._below.get(each, 0) for each in path.ancestors())
+        return _is_later(learnt, self._below, path)
+
+    def end(self, path: NodePath) -> None:
+        """Record that the node at ``path`` and those below it have ended here: what is found there from now on is another."""
+        self.now += 1
+        self._ended.pop(path, None)
+        if len(self._ended) >= _FEW:
+            del self._ended[next(iter(self._ended))]
+        self._ended[path] = self.now
+
+    def goes_on(self, path: NodePath, learnt: int) -> bool:
+        """Return True if no node has ended here at ``path`` or above since `now` was ``learnt``."""
+        return _is_later(learnt, self._ended, path)
+
+
+def _is_later(learnt: int, times: dict[NodePath, int], path: NodePath) -> bool:
+    if not times:
+        return True
+    return learnt >= times.get(path, 0) and all(learnt >= times.get(each, 0) for each in path.ancestors())

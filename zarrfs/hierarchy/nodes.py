@@ -82,7 +82,7 @@ class Hierarchy:
         self.roots = Roots(dialects or all_dialects(), self.stored, ttl=ttl, on_others=self._others_below)
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
-        self.live = LiveNodes(store, self.reread, self.roots.paths_of)
+        self.live = LiveNodes(store, self.reread, self.roots.paths_of, self.forgotten)
         self._reading = NodeReader(store, self.stored, self.roots, self.live, counters, self._known.weigh)
         self.undefined_fills = UndefinedFills(self.live.bound_paths)
         self._epoch = 0
@@ -381,12 +381,12 @@ class Hierarchy:
             epoch, changes = self._epoch, self.live.changes
             before = self._known.get(path)
             node, digest, documents_ns, document, source = await self._read(path)
-            if changes == self.live.changes:
+            is_gone = node is None and await self.live.is_gone_group(path, before)
+            # Else this mount has moved or ended an array, or made a group: the result may be of its predecessor.
+            if changes == self.live.changes and not (is_gone and epoch != self._epoch):
                 break
-            # This mount has moved or ended an array: the result may be of its predecessor.
-        if self.live.lock.is_underway(path):
+        if self.live.lock.is_underway(path) or (is_gone and epoch != self._epoch):
             return KnownNode(node, digest, float("-inf"), document=document)
-        # After a change during the read, the result is valid for this caller only, and not cached.
         expires = trio.current_time() + self.ttl if epoch == self._epoch else float("-inf")
         live = self.live.at(path)
         is_same = before is not None and before.digest == digest and type(before.node) is type(node)
@@ -400,7 +400,7 @@ class Hierarchy:
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
             log.warning("%s: %s", path, warning)
         chunks_ns = before.chunks_ns if before is not None else None
-        open_array = await self.live.learnt(path, node, document, before.node if before is not None else None)
+        open_array = await self.live.learnt(path, node, document, before, is_gone=is_gone)
         known = KnownNode(node, digest, expires, self.forgotten.now, open_array, documents_ns, chunks_ns, document, source)
         self._known.put(path, known)
         return known
