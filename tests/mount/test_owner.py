@@ -85,8 +85,8 @@ def mount_line(path: Path) -> tuple[set[str], set[str]]:
 def test_by_default_files_belong_to_who_mounts(store: Path) -> None:
     with mounted(store) as mount:
         assert {(each.st_uid, each.st_gid) for each in whole_tree(mount.path)} == {(0, 0)}
-        # The folder of the views and README.txt are read-only.
-        assert modes(mount.path) == ({0o755, 0o555}, {0o644, 0o444})
+        # README.txt is read-only.
+        assert modes(mount.path) == ({0o755}, {0o644, 0o444})
         assert modes(mount.path / "raw") == ({0o755}, {0o644})
 
 

@@ -99,3 +99,15 @@ async def remove_empty_folders(store: Store, prefix: Prefix, keys: Iterable[Key]
     for each in sorted(folders, key=len, reverse=True) if store.capabilities.empty_prefixes else ():
         with suppress(PrefixNotEmpty):
             await store.remove_prefix(each)
+
+
+async def remove_chunk_folders(store: Store, prefix: Prefix, may_begin: Callable[[str], bool], inside: str = "") -> None:
+    """Remove the empty folders below ``prefix`` with which a chunk key ``may_begin``; without the array they would be groups."""
+    if not (store.capabilities.empty_prefixes and store.capabilities.list):
+        return
+    entries = store.list_dir(Prefix(prefix + inside))
+    names = [name async for name, is_prefix, _, _ in entries if is_prefix and may_begin(inside + name)]
+    for name in names:
+        await remove_chunk_folders(store, prefix, may_begin, f"{inside}{name}/")
+        with suppress(PrefixNotEmpty):
+            await store.remove_prefix(Prefix(f"{prefix}{inside}{name}/"))

@@ -15,7 +15,7 @@ from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import KeyConflict, NoSuchEntry, NotPermitted, StoreAccessDenied, StoreFull, StoreQuotaExceeded, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at
-from zarrfs.hierarchy.erasing import erase_keys, erase_most, take_away
+from zarrfs.hierarchy.erasing import erase_keys, erase_most, remove_chunk_folders, take_away
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.moves import exists
 from zarrfs.hierarchy.new_nodes import NewNodes
@@ -186,6 +186,8 @@ class NodeErasing:
             await erase_keys(self._store, keys)
             for prefix in kept:
                 await self._store.erase_prefix(prefix)
+            ndim, may_begin = node.metadata.ndim, node.metadata.chunk_key_encoding.may_begin
+            await remove_chunk_folders(self._store, node.chunk_prefix, lambda part: may_begin(part, ndim))
             for key in documents:
                 self._hierarchy.live.erased(key)
 

@@ -119,6 +119,10 @@ class Directory(VfsNode):
             raise NotADirectory(f"{name!r} is a file", key=name)
         raise NotPermitted(f"{name!r} cannot be removed", key=name)
 
+    async def remove(self) -> None:
+        """Run rmdir(2) of the folder itself, the root of a view. Raises `DirectoryNotEmpty`, `NotPermitted`."""
+        raise NotPermitted("this folder cannot be removed")
+
     async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
         """Move ``name`` to ``new_name`` in ``new_directory``; with ``replace``, over an existing entry.
 

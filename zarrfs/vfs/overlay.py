@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Protocol
 
 from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     AcrossViews,
     CopyMayNotFit,
+    DirectoryNotEmpty,
     EntryExists,
     IsADirectory,
     NoSuchEntry,
@@ -173,7 +174,7 @@ class OverlayDirectory(Directory):
         except NoSuchEntry:
             return None
 
-    async def entries(self) -> AsyncIterator[Entry]:
+    async def entries(self) -> AsyncGenerator[Entry]:
         self.check()
         taken = set()
         for entry in self._layers.temporaries.entries(self.here):
@@ -265,6 +266,13 @@ class OverlayDirectory(Directory):
             await self.remove_folder(node)
             self._touch()
             self.emptied()
+
+    async def remove(self) -> None:
+        with self.entered():
+            self.require_writable()
+            async with aclosing(self.entries()) as entries:
+                async for entry in entries:
+                    raise DirectoryNotEmpty(f"{self.here} is not empty: it holds {entry[0]!r}", key=self.here)
 
     async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
         if not isinstance(new_directory, OverlayDirectory) or new_directory.family is not self.family:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from zarrfs.errors import NotADirectory
 from zarrfs.printable import printable
 from zarrfs.vfs.generated import GeneratedFile, Make, text
 from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, no_such_entry
@@ -14,18 +15,21 @@ CONTROL = ".zarrfs"
 
 
 class MountRoot(Directory):
-    """The folders of the chosen views, by name; ``plugins`` are their view plug-ins."""
+    """The folders of the chosen views, by name; ``plugins`` are their view plug-ins.
+
+    A folder that is removed is gone until it is made again: programs that write a hierarchy anew remove its folder first."""
 
     def __init__(self, views: Mapping[str, Directory], plugins: Sequence[ViewPlugin], mounted_ns: int) -> None:
         self._views = views
+        self._removed: set[str] = set()
         self._readme = _readme(plugins)
         self._mounted_ns = mounted_ns
 
     async def attributes(self) -> Attributes:
-        return Attributes(True, mtime_ns=self._mounted_ns, writable=False)
+        return Attributes(True, mtime_ns=self._mounted_ns)
 
     async def lookup(self, name: str) -> VfsNode:
-        if name in self._views:
+        if name in self._views and name not in self._removed:
             return self._views[name]
         if name == README:
             return text(README, self._readme, mtime_ns=self._mounted_ns)
@@ -33,9 +37,24 @@ class MountRoot(Directory):
 
     async def entries(self) -> AsyncIterator[Entry]:
         for name, view in self._views.items():
+            if name in self._removed:
+                continue
             attributes = await view.attributes()
             yield name, True, 0, attributes.mtime_ns, attributes.writable
         yield README, False, len(self._readme), self._mounted_ns, False
+
+    async def mkdir(self, name: str) -> Directory:
+        if name not in self._removed:
+            return await super().mkdir(name)
+        self._removed.remove(name)
+        return self._views[name]
+
+    async def rmdir(self, name: str) -> None:
+        view = await self.lookup(name)
+        if not isinstance(view, Directory):
+            raise NotADirectory(f"{name!r} is a file", key=name)
+        await view.remove()
+        self._removed.add(name)
 
     async def sync(self) -> None:
         for view in self._views.values():

@@ -190,6 +190,14 @@ class NodeFolder(OverlayDirectory):
         await self._context.editor.erase(self.path)
         self.state.forget_below(self.ident(""))
 
+    async def remove(self) -> None:
+        if isinstance(await self._contents(), ArrayContents):
+            self.require_writable()
+            await self.erase()
+        else:
+            # The documents of a group stay: they tell the layout of what is stored next.
+            await super().remove()
+
     async def rename_file(self, file: StagedFile, content: Content, target: VfsNode | None) -> None:
         # The values may differ in kind: the program has to copy them instead.
         across = AcrossViews if _are_alike(file.content, content) else CopyMayNotFit
