@@ -189,6 +189,28 @@ def test_what_xarray_appends_is_in_it(tmp_path: Path) -> None:
     assert opened(tmp_path / "store")["more"].values.tolist() == [1, 2, 3]
 
 
+@FORMATS
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["new", "hidden"])
+def test_it_has_the_groups_of_its_members_though_their_documents_are_not_seen_yet(
+    zarr_format: int, is_hidden: bool, tmp_path: Path
+) -> None:
+    view, name = {2: ("chunks", ".zgroup"), 3: ("zarr3", "zarr.json")}[zarr_format]
+    zarr.create_group(str(tmp_path / "store"), zarr_format=zarr_format)
+    zarr.consolidate_metadata(str(tmp_path / "store"), zarr_format=zarr_format)
+    with mounted(tmp_path / "store") as mount:
+        root = mount.path / view
+        plain = {"compressor": None} if zarr_format == 2 else {}
+        zarr.open_array(str(root / "g/h/a"), mode="w", shape=4, chunks=2, dtype="i4", zarr_format=zarr_format, **plain)[:] = 7
+        if is_hidden:
+            assert "h" in os.listdir(root / "g") and name in os.listdir(root / "g/h")
+            (root / "g/h" / name).unlink()
+        assert not (root / "g/h" / name).exists()
+        found = zarr.open_group(str(root), mode="r", zarr_format=zarr_format, use_consolidated=True)
+        assert [path for path, _ in sorted(found.members(max_depth=None))] == ["g", "g/h", "g/h/a"]
+        assert found["g/h/a"][:].tolist() == [7] * 4
+
+
 def many(folder: Path, count: int) -> Path:
     group = zarr.create_group(str(folder), zarr_format=3)
     for number in range(count):

@@ -65,7 +65,9 @@ class DocumentsForm(abc.ABC):
         """Return the documents of ``node`` by name, without a consolidated copy. Raises `ZarrfsError` for unsupported nodes."""
 
     async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, TimedDocument]:
-        """Return `shown_documents` in the form of a consolidated copy. Raises `ZarrfsError` if that cannot hold the node."""
+        """Return `shown_documents` in the form of a consolidated copy, which has every group that contains one of its nodes.
+
+        Raises `ZarrfsError` if the copy cannot hold the node."""
         return await self.shown_documents(node)
 
     @abc.abstractmethod

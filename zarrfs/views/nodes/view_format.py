@@ -133,17 +133,37 @@ class ViewFormat(DocumentsForm):
 
         ``rendered``: the document according to `render`.
         """
-        state, context, document = self.state, self.context, self.ident(node.path, name)
+        state, document = self.state, self.ident(node.path, name)
         text = state.text(document, rendered, self.beyond(node, name))
         if text is None or state.is_hidden(document, rendered):
             return None
         if name == self.group_document and isinstance(node, GroupNode) and await self._is_undecided(node):
             return None
-        return text, state.mtime_ns(document, rendered) or context.hierarchy.documents_mtime_ns(node.path) or context.mounted_ns
+        return text, state.mtime_ns(document, rendered) or self._mtime_ns(node.path)
 
     async def shown_documents(self, node: ArrayNode | GroupNode) -> dict[str, TimedDocument]:
         rendered = await self.documents_of(node)
         return {name: shown for name in self.documents if (shown := await self.shown(node, name, rendered.get(name))) is not None}
+
+    async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, TimedDocument]:
+        documents, name = await self.shown_documents(node), self.group_document
+        if isinstance(node, GroupNode) and name not in documents and await self._has_shown_members(node):
+            # zarr-python 3 opens no group whose copy has the members of a group and not the group.
+            documents[name] = (await self.documents_of(node))[name], self._mtime_ns(node.path)
+        return documents
+
+    async def _has_shown_members(self, group: GroupNode) -> bool:
+        """Return True if there is an array, or a group that has a document now, below ``group``."""
+        for child in await self.context.hierarchy.child_names(group.path):
+            match await self.context.hierarchy.node(group.path.child(child)):
+                case ArrayNode():
+                    return True
+                case GroupNode() as inner if await self.documents_in_copy(inner):
+                    return True
+        return False
+
+    def _mtime_ns(self, path: NodePath) -> int:
+        return self.context.hierarchy.documents_mtime_ns(path) or self.context.mounted_ns
 
     async def _is_undecided(self, group: GroupNode) -> bool:
         """Return True if programs expect no document of ``group`` yet: it is new, or the root of a store without nodes."""
