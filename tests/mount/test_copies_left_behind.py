@@ -34,12 +34,12 @@ def make(store: Path, zarr_format: int) -> None:
     zarr.consolidate_metadata(str(store), zarr_format=zarr_format)
 
 
-def fill(disk: Path) -> Path:
+def fill(disk: Path, left: int = 200_000) -> Path:
     """Leave space for an array, and not for the copy."""
     with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
         while file.write(bytes(65536)) == 65536:
             pass
-    os.truncate(disk / "filler", (disk / "filler").stat().st_size - 200_000)
+    os.truncate(disk / "filler", (disk / "filler").stat().st_size - left)
     return disk / "filler"
 
 
@@ -87,3 +87,24 @@ def test_fsync_of_a_folder_fails_as_long_as_the_copy_lacks_its_nodes(
         assert "a" in copied(store)
         # Its close has failed: the end of the mount would report that.
         (mount.path / "npy/a.npy").unlink()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("left", [0, 8192])
+def test_an_array_that_the_copy_lists_is_removed_from_a_full_disk(disk: Path, tmp_path: Path, zarr_format: int, left: int) -> None:
+    """The room for the new copy is that of the array."""
+    store, b = disk / "store", np.arange(1000)
+    root = zarr.open_group(str(store), mode="w", zarr_format=zarr_format)
+    root.create_group("g").attrs["large"] = "x" * 200_000
+    for name, values in (("a", np.random.default_rng(1).random(100_000)), ("b", b)):
+        root.create_array(name, data=values, chunks=(20_000,))
+    zarr.consolidate_metadata(str(store), zarr_format=zarr_format)
+    with mounted(store, "--cache-dir", str(tmp_path / "cache")) as mount:
+        filler = fill(disk, left)
+        (mount.path / "npy/a.npy").unlink()
+        assert sorted(os.listdir(mount.path / "npy")) == ["b.npy", "g"]
+        assert not (store / "a").exists() and copied(store) >= {"b", "g"} and "a" not in copied(store)
+        assert mount.errors() == []
+        filler.unlink()
+        assert np.array_equal(np.load(mount.path / "npy/b.npy"), b)
+    assert not (store / ".zarrfs").exists()

@@ -63,13 +63,24 @@ class NodeErasing:
         await self._new.keep_parent(path)
         await self._copies.write_out(layout, path)
         try:
-            await self._copies.take_out(path, with_folder=True)
-            await self._erase(layout, node, intent)
+            has_room = await self._take_out(path)
+            await self._erase(layout, node, intent, in_place=not has_room)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self._copies.put_in(layout, path)
             raise
         self._hierarchy.empty_groups.lose(path)
+        if not has_room:
+            await self._copies.take_out(path, with_folder=True)
+
+    async def _take_out(self, path: NodePath) -> bool:
+        """Take a node out of the copies; return False if a full store has no room for new ones until the node itself is erased."""
+        try:
+            await self._copies.take_out(path, with_folder=True)
+        except StoreFull as error:
+            log.info("%s: removed before it is taken out of the consolidated copies: %s", path, error)
+            return False
+        return True
 
     async def _erase_beside_group(self, layout: Layout, node: ArrayNode) -> None:
         """Erase an array whose path is also that of a group; the group and all below it stay."""
@@ -98,7 +109,8 @@ class NodeErasing:
             with trio.CancelScope(shield=True):
                 await self._copies.put_in(layout, path)
 
-    async def _erase(self, layout: Layout, node: Node, intent: Intent) -> None:
+    async def _erase(self, layout: Layout, node: Node, intent: Intent, *, in_place: bool) -> None:
+        """Erase a node. ``in_place``: its room is needed when this returns; what is moved away is deleted later."""
         path = node.path
         layouts = await self._hierarchy.layouts(path)
         prefixes = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
@@ -117,7 +129,7 @@ class NodeErasing:
             for prefix in prefixes:
                 # Nothing is erased if a link is in the place of one: see `exists`.
                 await exists(self._store, prefix)
-        is_apart = await self._begin_erasing(path, intent)
+        is_apart = not in_place and await self._begin_erasing(path, intent)
         async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.
             queued = self._queued(prefixes)
