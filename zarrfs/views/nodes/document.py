@@ -191,8 +191,9 @@ class NodeDocument(DocumentContent):
 async def document_children(view_format: ViewFormat, node: ArrayNode | GroupNode) -> list[Child]:
     """Return the documents of a node that have a name now: generated from it, or just created and not yet published.
 
-    Sizes exclude a consolidated copy.
+    Sizes exclude a consolidated copy. The document that defines the node comes first: ``rm -r`` removes it before the others.
     """
+    first = {*view_format.array_documents, view_format.group_document}
     context, path, writable = view_format.context, node.path, view_format.context.may_write(node)
     shown = await view_format.shown_documents(node)
     sizes: dict[str, tuple[int, int | None]] = {name: (len(text), mtime_ns) for name, (text, mtime_ns) in shown.items()}
@@ -208,7 +209,7 @@ async def document_children(view_format: ViewFormat, node: ArrayNode | GroupNode
             changed_ns,
             writable=writable,
         )
-        for name, (size, changed_ns) in sorted(sizes.items())
+        for name, (size, changed_ns) in sorted(sizes.items(), key=lambda each: (each[0] not in first, each[0]))
     ]
 
 
