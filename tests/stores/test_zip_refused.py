@@ -17,6 +17,7 @@ from tests.stores.test_zip import made, raw_zip
 from tests.support.stores import contents
 from zarrfs.errors import StoreError, StoreUnsupported, TooLarge
 from zarrfs.keys import ByteRange, Key
+from zarrfs.memory import indexes
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Store
 from zarrfs.stores.dbm import index
@@ -120,6 +121,16 @@ async def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, monkeypa
 
 
 @trio_test
+async def test_a_directory_that_exceeds_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small its entries are in the file."""
+    monkeypatch.setattr(indexes, "_limit", 1000)
+    async with opened(made(tmp_path / "x.zip", *((f"{number}", b"") for number in range(5)))) as store:
+        assert len(await contents(store)) == 5
+    with pytest.raises(StoreUnsupported, match=r"x\.zip has too many entries: .* raise --memory-limit"):
+        await open_store(str(made(tmp_path / "x.zip", *((f"{number}", b"") for number in range(6)))))
+
+
+@trio_test
 async def test_a_directory_that_ends_within_an_entry_is_damaged(tmp_path: Path) -> None:
     path = made(tmp_path / "x.zip", ("a", b"1"), ("b", b"2"))
     whole = path.read_bytes()
@@ -175,6 +186,14 @@ def test_an_index_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(index, "_MAX_NBYTES", 10)
     with pytest.raises(StoreError, match=r"x\.dir is an index of 11 bytes, which is too many"):
         index.offsets(written(tmp_path, "'a', (0, 1)"))
+
+
+def test_an_index_that_exceeds_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexes, "_limit", 1000)
+    few = "'a', (0, 1)\n'b', (0, 1)\n'c', (0, 1)\n"
+    assert len(index.offsets(written(tmp_path, few * 9))) == 3
+    with pytest.raises(StoreUnsupported, match=r"x\.dir has too many entries: .* raise --memory-limit"):
+        index.offsets(written(tmp_path, few + "'d', (0, 1)\n"))
 
 
 @pytest.mark.logs("skipping .* lines that are no entries of a DBM")

@@ -37,6 +37,7 @@ from zarrfs.lifecycle import exit_report, mountpoint, openers
 from zarrfs.lifecycle.detaching import detach
 from zarrfs.lifecycle.mount_table import Mount, mount_at, mount_of
 from zarrfs.lifecycle.watcher import Watcher
+from zarrfs.memory import indexes
 from zarrfs.options import log_lines
 from zarrfs.options.config import MountConfig, options
 from zarrfs.options.redact import public_url, redact
@@ -79,6 +80,7 @@ async def serve(
     keep_freed_memory()
     raise_limit()
     sys.setswitchinterval(SWITCH_INTERVAL)
+    indexes.configure(config.memory_limit)
     store = await in_time(config.timeout, config.store, lambda: open_store(config.store, config.read_only))
     try:
         if await in_time(config.timeout, config.store, lambda: is_unsharded(config.store)):

@@ -20,6 +20,7 @@ from zarrfs.hierarchy.roots import dialects
 from zarrfs.hierarchy.sharded_arrays import ShardedArrays
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import NodePath
+from zarrfs.memory import indexes
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.options.config import MountConfig
@@ -50,6 +51,7 @@ class Placed(NamedTuple):
 @asynccontextmanager
 async def open_offline(config: MountConfig, *, read_only: bool = True) -> AsyncIterator[Store]:
     """Open ``config.store`` for the body. Raises any error of opening the store."""
+    indexes.configure(config.memory_limit)
     store = await in_time(config.timeout, config.store, lambda: open_store(config.store, read_only=read_only))
     try:
         if await in_time(config.timeout, config.store, lambda: is_unsharded(config.store)):

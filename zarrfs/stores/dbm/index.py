@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from zarrfs.errors import StoreError
+from zarrfs.memory.indexes import NAME_NBYTES, IndexMemory
 from zarrfs.stores.archive_file import ArchiveFile
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 _MAX_NBYTES = 1 << 30
 _PIECE_NBYTES = 1 << 20
 _MAX_LINE = 1 << 16
+# Of an entry besides its name: the pair of numbers, too.
+_ENTRY_NBYTES = NAME_NBYTES + 96
 _LINE = re.compile(r"""(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"),\s?\((\d{1,19}),\s?(\d{1,19})\)""")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
 _PLAIN = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
@@ -31,6 +34,7 @@ def offsets(file: ArchiveFile) -> Offsets:
     """Return the content of the ``.dir`` file. Raises `StoreError` if none of it is well-formed, or if it is too large."""
     if file.size > _MAX_NBYTES:
         raise StoreError(f"{file.path} is an index of {file.size} bytes, which is too many", key=file.path)
+    memory = IndexMemory(file.path)
     found: Offsets = {}
     bad = first_bad = 0
     for number, line in enumerate(_lines(file), 1):
@@ -40,6 +44,8 @@ def offsets(file: ArchiveFile) -> Offsets:
             bad += 1
             first_bad = first_bad or number
             continue
+        if key not in found:
+            memory.take(_ENTRY_NBYTES + len(key))
         found[key] = int(match[3]), int(match[4])
     if bad and not found:
         raise StoreError(f"{file.path} is not the index of a DBM", key=file.path)

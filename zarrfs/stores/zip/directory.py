@@ -20,11 +20,15 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from zarrfs.errors import StoreError, StoreUnsupported
+from zarrfs.memory.indexes import NAME_NBYTES, IndexMemory
 from zarrfs.stores.archive import NameIndex
 from zarrfs.stores.archive_file import ArchiveFile
 
 MAX_DIRECTORY_NBYTES = 1 << 30
-"""Size limit: ten million entries, which take two gigabytes of memory."""
+"""Size limit: ten million entries, which take two gigabytes of memory, if `IndexMemory` has as much."""
+
+# Of an entry in the table.
+_ROW_NBYTES = 34
 
 LOCAL_MAGIC = b"PK\3\4"
 _END_MAGIC = b"PK\5\6"
@@ -55,14 +59,17 @@ class Member(NamedTuple):
 
 
 class ZipDirectory:
-    """The entries of ``file``. Raises `StoreError` if it is no zip file or damaged, `StoreUnsupported` if it is split."""
+    """The entries of ``file``. Raises `StoreError` if it is no zip file or damaged, `StoreUnsupported` if it is split or too large."""
 
     def __init__(self, file: ArchiveFile) -> None:
         self._offset, self._stored, self._size = array("Q"), array("Q"), array("Q")
         self._crc, self._time = array("I"), array("I")
         self._method, self._flags = array("H"), array("H")
+        memory = IndexMemory(file.path)
         rows: dict[bytes, int] = {}
         for name in self._read(file):
+            # An earlier entry of that name has a row, too.
+            memory.take(_ROW_NBYTES if name in rows else NAME_NBYTES + len(name))
             rows[name] = len(self._offset) - 1
         self.index = NameIndex(rows, file.path)
 
