@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,6 +25,7 @@ from zarrfs.stores.archive_file import Identity
 from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 from zarrfs.stores.sqlite import archive as module
+from zarrfs.stores.sqlite import connections
 from zarrfs.stores.sqlite.state import State
 
 TABLE = "CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)"
@@ -49,6 +51,14 @@ def overwrite(path: Path, start: int, content: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(start)
         file.write(content)
+
+
+def interior(child: int) -> bytes:
+    """Return an inner page of a table, of 4096 bytes, with 401 references to the page ``child``."""
+    count = 400
+    starts = range(4096 - 5 * count, 4096, 5)
+    head = struct.pack(">BHHHBI", 5, 0, count, starts[0], 0, child) + struct.pack(f">{count}H", *starts)
+    return head.ljust(starts[0], b"\0") + struct.pack(">IB", child, 1) * count
 
 
 def put(key: object, value: object) -> tuple[str, tuple[object, ...]]:
@@ -328,6 +338,54 @@ async def test_a_damaged_database_is_an_error_that_names_it(tmp_path: Path) -> N
             seen += 1
             assert str(path) in str(error)  # noqa: PT017
     assert seen
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("index", [True, False])
+@trio_test
+async def test_pages_that_hold_one_page_without_end(tmp_path: Path, index: bool) -> None:
+    """A file of 16 pages with 401**12 rows: whatever passes over them all is an error, soon."""
+    table = "CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)" if index else "CREATE TABLE zarr(k TEXT, v BLOB)"
+    path = made(tmp_path / "x", "PRAGMA page_size = 4096", table, put("a", b"1"))
+    with closing(sqlite3.connect(path)) as connection:
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE type = 'table'")
+    content = path.read_bytes()
+    pages = [content[start : start + 4096] for start in range(0, len(content), 4096)]
+    pages.append(pages[root - 1])
+    for _ in range(12):
+        pages.append(interior(len(pages)))
+    pages[root - 1] = interior(len(pages))
+    path.write_bytes(b"".join(pages))
+    overwrite(path, 28, struct.pack(">I", len(pages)))
+    with pytest.raises(StoreError, match="more rows than its file can hold") if not index else nullcontext():
+        async with opened(path) as store:
+            assert await names(store) == {("a", False): 1}
+
+
+@trio_test
+async def test_parts_of_a_value_in_a_table_without_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is a pass over all rows: the work of one is no measure for that of all."""
+    monkeypatch.setattr(connections, "_LEAST_STEPS", 0)
+    rows = [put(f"{number}", bytes(number % 7)) for number in range(5000)]
+    path = made(tmp_path / "x", "CREATE TABLE zarr(k TEXT, v BLOB)", *rows, put("z", bytes(range(100))))
+    async with opened(path) as store:
+        wanted = [(Key("z"), ByteRange(number, 1)) for number in range(100)]
+        assert await store.get_partial_values(wanted) == [bytes([number]) for number in range(100)]
+        assert len(await names(store)) == 5001
+
+
+@trio_test
+async def test_rows_that_are_in_the_log_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_LEAST_STEPS", 0)
+    path = made(tmp_path / "x", "CREATE TABLE zarr(k TEXT, v BLOB)")
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        for statement in ("PRAGMA journal_mode = WAL", "PRAGMA wal_autocheckpoint = 0", "BEGIN"):
+            writer.execute(statement)
+        for number in range(20_000):
+            writer.execute(*put(f"{number}", b"1"))
+        writer.execute("COMMIT")
+        async with opened(path) as store:
+            assert len(await names(store)) == 20_000
 
 
 @trio_test

@@ -37,7 +37,7 @@ from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain, is_safe_path, look
-from zarrfs.stores.sqlite.connections import code, connect, connect_to, kinds, merged
+from zarrfs.stores.sqlite.connections import code, connect, connect_to, kinds, limit_work, merged
 from zarrfs.stores.sqlite.state import HEADER_NBYTES, Commits, State, header_of, replaced
 from zarrfs.stores.values import Generation, KeyStat
 
@@ -277,6 +277,8 @@ class SqliteArchive(Archive):
         if start == stop:
             # substr() would return NULL.
             return b""
+        # Without an index, each part costs a pass over all rows.
+        self._limit_work(connection)
         try:
             row = self._row(connection, name, "_rowid_") if self._rows_have_numbers else None
             if row is not None:
@@ -380,6 +382,7 @@ class SqliteArchive(Archive):
         try:
             connection, state = self._taken()
             try:
+                self._limit_work(connection)
                 yield connection
             except GeneratorExit:
                 # The listing was closed early.
@@ -391,6 +394,11 @@ class SqliteArchive(Archive):
             self._give_back(connection, state)
         except sqlite3.Error as error:
             message = f"reading {key!r}: " if key else ""
+            if code(error) == sqlite3.SQLITE_INTERRUPT:
+                raise StoreError(
+                    f"{message}the SQLite database {self.path} has more rows than its file can hold: it is damaged",
+                    key=key or self.path,
+                ) from error
             raise kinds().get(code(error), StoreError)(
                 f"{message}the SQLite database {self.path}: {error}", key=key or self.path
             ) from error
@@ -417,6 +425,9 @@ class SqliteArchive(Archive):
             if seen == state:
                 return connection, state
             connection.close()
+
+    def _limit_work(self, connection: sqlite3.Connection) -> None:
+        limit_work(connection, self._file.descriptor_path, *([self._real + "-wal"] if self._locked else []))
 
     def _give_back(self, connection: sqlite3.Connection, state: Generation) -> None:
         if self._closed or len(self._idle) >= _KEPT:

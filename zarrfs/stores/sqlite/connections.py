@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreTimeout
 from zarrfs.stores.sqlite.state import replaced
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 
 _TRIES = 4
+# Instructions of SQLite's machine: between two looks at the limit, for each byte of a database, and for any database. A row takes at
+# least eight bytes, and thirty instructions in a sorted listing.
+_LOOK = 10_000
+_STEPS_PER_BYTE, _LEAST_STEPS = 16, 4_000_000
+# A file with a smaller part of its size on disk is one of holes, which has no rows there.
+_MOST_COMPRESSED = 8
 _opening = threading.Lock()
 
 
@@ -72,6 +79,29 @@ def connect(path: str, options: str, patience: float, heap_nbytes: int) -> sqlit
         connection.close()
         raise
     return connection
+
+
+def limit_work(connection: sqlite3.Connection, *files: str) -> None:
+    """Let queries of ``connection`` fail, from now on, after more work than the rows of a database in ``files`` can cost.
+
+    Pages that refer to one page many times have more rows than any file: 400 for each page, to the power of their depth. A query ends
+    too if the caller of its thread was cancelled.
+    """
+    nbytes = 0
+    for file in files:
+        with suppress(OSError):
+            stat = os.stat(file)
+            nbytes += min(stat.st_size, stat.st_blocks * 512 * _MOST_COMPRESSED or stat.st_size)
+    left = (nbytes * _STEPS_PER_BYTE + _LEAST_STEPS) // _LOOK
+
+    def is_over() -> bool:
+        nonlocal left
+        left -= 1
+        # An exception ends the query as well.
+        threads.go_on()
+        return left < 0
+
+    connection.set_progress_handler(is_over, _LOOK)
 
 
 @cache
