@@ -16,7 +16,7 @@ from trio.testing import trio_test
 from tests.support.attackers import needs_root
 from tests.support.length import tries
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.folder.rights import Acl, Entry, Rights, narrowed
+from zarrfs.stores.folder.rights import Acl, Entry, Owner, Rights, narrowed, share
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import ABSENT
 
@@ -193,3 +193,22 @@ async def test_who_may_write_in_the_store_may_have_operations_in_it(tmp_path: Pa
     await store.aclose()
     assert stat.S_IMODE((root / ".zarrfs").stat().st_mode) == mode
     assert stat.S_IMODE((root / "a").stat().st_mode) & 0o022 == 0
+
+
+@needs_root
+@pytest.mark.parametrize(("given", "is_shared"), [(None, False), (Owner(12, 20), False), (Owner(11, 20), True)])
+def test_an_empty_folder_of_another_user_in_the_place_of_a_new_one_is_not_opened_to_all(
+    given: Owner | None, is_shared: bool, tmp_path: Path
+) -> None:
+    """In a folder that every user may write to, anyone can exchange the folder that root has just created."""
+    tmp_path.chmod(0o777)
+    private = tmp_path / "private"
+    private.mkdir(0o700)
+    os.chown(private, 11, 21)
+    fd = os.open(tmp_path, os.O_RDONLY)
+    try:
+        share(fd, "private", given)
+    finally:
+        os.close(fd)
+    assert stat.S_IMODE(private.stat().st_mode) == (0o777 if is_shared else 0o700)
+    assert (private.stat().st_gid == 21) is not is_shared

@@ -129,16 +129,17 @@ def make_folder(folder: int, name: str, owner: Owner | None) -> None:
         os.close(fd)
 
 
-def share(folder: int, name: str) -> None:
+def share(folder: int, name: str, owner: Owner | None = None) -> None:
     """Grant write access to the new folder ``name`` to users with write access to ``folder``, as far as its owner may.
 
-    A folder that is not empty is another one, put in its place by another program."""
+    A folder that is not empty, or of another owner than `make_folder` gives, is another one, put in its place by another program."""
     above = os.fstat(folder)
+    owners = {os.geteuid(), None if owner is None else owner.uid}
     with suppress(OSError):
         fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
             stat = os.fstat(fd)
-            if os.listdir(fd):
+            if stat.st_uid not in owners or os.listdir(fd):
                 return
             if stat.st_gid != above.st_gid:
                 os.fchown(fd, -1, above.st_gid)

@@ -137,7 +137,7 @@ class FolderTree:
                 created.append(parts[: depth + 1])
             if parts[: depth + 1] == _APART:
                 # Other users with write access to the store create their own files there.
-                rights.share(above, name)
+                rights.share(above, name, self.owner)
             self.unsynced.add(parts[:depth])
         return os.open(name, flags, dir_fd=above)
 
