@@ -150,6 +150,24 @@ def test_not_a_time_is_the_least_integer() -> None:
     assert from_json(data_type, "NaT") == from_json(data_type, NAT) == np.array("NaT", "<M8[s]").tobytes()
 
 
+@pytest.mark.parametrize(
+    ("name", "unit", "value"),
+    [
+        ("numpy.datetime64", "generic", "NaT"),
+        ("numpy.datetime64", "s", NAT),
+        ("numpy.timedelta64", "generic", NAT),
+        ("numpy.timedelta64", "s", NAT),
+    ],
+)
+def test_not_a_time_is_an_integer_except_of_dates_without_a_unit_which_numpy_has_no_integers_for(
+    name: str, unit: str, value: Any
+) -> None:
+    data_type = from_name(name, {"unit": unit, "scale_factor": 1})
+    element = undefined(data_type)
+    assert to_json(data_type, element) == value and from_json(data_type, value) == element
+    assert to_json(data_type, bytes(8)) == 0
+
+
 @pytest.mark.parametrize("name", ["numpy.datetime64", "numpy.timedelta64"])
 def test_where_the_fill_value_of_times_is_undefined_no_time_is_read_and_not_1970(name: str) -> None:
     data_type = from_name(name, {"unit": "s", "scale_factor": 1})

@@ -110,6 +110,21 @@ def test_each_value_is_stored_once(tmp_path: Path) -> None:
         assert cost["set"] == 5, "the document of an array, four chunks"
 
 
+def test_zarr_python_reads_missing_dates_without_a_unit(tmp_path: Path) -> None:
+    document = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<M8", "order": "C", "filters": None, "compressor": None}
+    values = {".zgroup": b'{"zarr_format": 2}'}
+    for name, fill in [("nat", "NaT"), ("null", None)]:
+        values |= {
+            f"{name}/.zarray": json.dumps(document | {"fill_value": fill}).encode(),
+            f"{name}/0": np.arange(2, dtype="<i8").tobytes(),
+        }
+    expected = [0, 1, np.iinfo("i8").min, np.iinfo("i8").min]
+    with mounted(write(tmp_path / "store", values)) as mount:
+        for path in (tmp_path / "store", mount.path / "chunks", mount.path / "zarr3"):
+            for name in ("nat", "null"):
+                assert zarr.open_array(path / name, mode="r")[...].view("i8").tolist() == expected
+
+
 @DIALECTS
 def test_tensorstore_and_zarrs_read_it(dialect: int, tmp_path: Path) -> None:
     def plain(root: Any) -> None:

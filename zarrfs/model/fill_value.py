@@ -84,7 +84,9 @@ def to_json(data_type: DataType, fill_value: bytes) -> Any:
     if _is_integer(dtype):
         return int(np.frombuffer(fill_value, dtype)[0])
     if dtype.kind in "Mm":
-        return int.from_bytes(fill_value, "little", signed=True)
+        number = int.from_bytes(fill_value, "little", signed=True)
+        # zarr-python cannot read the integer as a date without a unit, since NumPy cannot.
+        return "NaT" if number == NAT and dtype == np.dtype("<M8") else number
     if dtype.kind == "U":
         return utf32_to_json(fill_value)
     if _is_raw(data_type):

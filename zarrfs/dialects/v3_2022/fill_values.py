@@ -87,6 +87,9 @@ def format_fill(fill_value: bytes | None, stored: Stored, *, software: bool) -> 
             return _base64(_reordered(fill_value, little_endian(stored), stored), data_type)
         case "V":
             return "0x" + _reordered(fill_value, little_endian(stored), stored).hex()
+        case "m" | "M":
+            # An integer, also for a date without a unit: an element of the fallback int64.
+            return int.from_bytes(fill_value, "little", signed=True)
     return fills.to_json(data_type, fill_value)
 
 
