@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import mmap
 import os
 import shutil
@@ -18,6 +19,7 @@ import zarr
 
 from tests.support.length import share
 from tests.support.mounting import Mounted, mounted
+from tests.support.small_stores import write
 
 pytestmark = pytest.mark.fuse
 
@@ -262,3 +264,20 @@ def io_bytes(elements: Elements) -> bytes:
     file = io.BytesIO()
     np.save(file, elements)
     return file.getvalue()
+
+
+def test_small_integers_are_numbers_to_ml_dtypes_whatever_the_stored_high_bits(tmp_path: Path) -> None:
+    small = pytest.importorskip("ml_dtypes").int4
+    document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [4],
+        "data_type": "int4",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": -2,
+        "codecs": [{"name": "bytes"}],
+    }
+    values = {"a/zarr.json": json.dumps(document).encode(), "a/c/0": b"\x0e\xfe"}
+    with mounted(write(tmp_path / "store", values)) as mount:
+        assert np.load(mount.path / "npy/a.npy").view(small).astype("i1").tolist() == [-2] * 4
