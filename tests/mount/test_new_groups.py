@@ -74,20 +74,6 @@ def test_zarr_creates_a_group_only_where_there_is_none(view: str, zarr_format: i
 
 
 @VIEWS
-def test_the_folder_of_a_view_cannot_be_removed(view: str, zarr_format: int, tmp_path: Path) -> None:
-    """``mode="w"`` removes it first, and fails as in any other mount point, after it has erased the nodes."""
-    (tmp_path / "store").mkdir()
-    with mounted(tmp_path / "store") as mount:
-        save(mount.path / view, zarr_format, consolidated=False)
-        with pytest.raises(PermissionError):
-            zarr.open_group(str(mount.path / view), mode="w", zarr_format=zarr_format)
-        assert os.listdir(mount.path / view) == []
-        save(mount.path / view, zarr_format, consolidated=False)
-        with xr.open_zarr(mount.path / view, chunks=None, consolidated=False) as found:
-            assert found.identical(dataset())
-
-
-@VIEWS
 def test_a_folder_that_was_only_made_is_a_group_at_the_end(view: str, zarr_format: int, tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
