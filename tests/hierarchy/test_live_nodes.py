@@ -17,7 +17,6 @@ from tests.support.small_stores import array_document
 from tests.support.stores import fill
 from zarrfs.errors import NodeInDoubt, StaleEntry
 from zarrfs.hierarchy import known_nodes
-from zarrfs.hierarchy.bound_paths import BoundPath
 from zarrfs.hierarchy.known_nodes import KnownNode
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.hierarchy.new_nodes import is_in_use
@@ -305,37 +304,9 @@ async def test_a_group_that_is_moved_to_the_place_of_one_that_is_looked_for_goes
     assert isinstance(before, GroupNode)
     await store.erase(Key("h/.zgroup"))
     monkeypatch.setattr(live, "_store", Moving(store))
-    known = KnownNode(before, b"", 0)
-    is_gone = await live.is_gone_group(NodePath("/h"), known)
-    await live.learnt(NodePath("/h"), None, (None, None), known, is_gone=is_gone)
+    await live.learnt(NodePath("/h"), None, (None, None), KnownNode(before, b"", 0))
     group.check()
     assert group.path == "/h"
-
-
-@trio_test
-async def test_a_group_that_is_made_while_its_predecessor_is_looked_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, document = await store_of(A), Key("h/.zgroup")
-    await store.set(document, b'{"zarr_format":2}')
-    hierarchy = reading(store).hierarchy
-    live, path = hierarchy.live, NodePath("/h")
-    assert isinstance(await hierarchy.node(path), GroupNode)
-    made: list[BoundPath] = []
-
-    class Making(ForwardingStore):
-        async def prefix_exists(self, prefix: Prefix) -> bool:
-            was_there = await self.inner.prefix_exists(prefix)
-            if not made:
-                # This answer arrives late.
-                await self.inner.set(document, b'{"zarr_format":2}')
-                hierarchy.changed(document, is_prefix=False)
-                made.append(live.bound_paths.at(path))
-            return was_there
-
-    await store.erase(document)
-    hierarchy.changed(document, is_prefix=False)
-    monkeypatch.setattr(live, "_store", Making(store))
-    assert isinstance(await hierarchy.node(path), GroupNode)
-    made[0].check()
 
 
 @trio_test

@@ -11,14 +11,14 @@ _FEW = 1000
 class Forgotten:
     """Invalidated paths.
 
-    ``now`` counts invalidations of paths, and ends of nodes, and is recorded with what is learnt. ``epoch`` counts all invalidations,
+    ``now`` counts invalidations of paths, and erasures of nodes, and is recorded with what is learnt. ``epoch`` counts all invalidations,
     including those of a single node.
     """
 
     def __init__(self) -> None:
         self.now = self.epoch = 0
         self._below: dict[NodePath, int] = {}
-        self._ended: dict[NodePath, int] = {}
+        self._erased: dict[NodePath, int] = {}
 
     def add(self, path: NodePath) -> None:
         """Invalidate what is known of ``path`` and of nodes below it."""
@@ -38,17 +38,17 @@ class Forgotten:
         """Return True if what was learnt of ``path`` when `now` was ``learnt`` is still valid."""
         return _is_later(learnt, self._below, path)
 
-    def end(self, path: NodePath) -> None:
-        """Record that the node at ``path`` and those below it have ended here: what is found there from now on is another."""
+    def erased(self, path: NodePath) -> None:
+        """Record that this mount has erased the node at ``path``, with those below it."""
         self.now += 1
-        self._ended.pop(path, None)
-        if len(self._ended) >= _FEW:
-            del self._ended[next(iter(self._ended))]
-        self._ended[path] = self.now
+        self._erased.pop(path, None)
+        if len(self._erased) >= _FEW:
+            del self._erased[next(iter(self._erased))]
+        self._erased[path] = self.now
 
-    def goes_on(self, path: NodePath, learnt: int) -> bool:
-        """Return True if no node has ended here at ``path`` or above since `now` was ``learnt``."""
-        return _is_later(learnt, self._ended, path)
+    def is_erased(self, path: NodePath, learnt: int) -> bool:
+        """Return True if this mount has erased the node at ``path``, or one above it, since `now` was ``learnt``."""
+        return not _is_later(learnt, self._erased, path)
 
 
 def _is_later(learnt: int, times: dict[NodePath, int], path: NodePath) -> bool:

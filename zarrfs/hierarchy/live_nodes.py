@@ -33,7 +33,7 @@ _DOUBT_SECONDS = 1.0
 class LiveNodes:
     """The arrays in use, by position.
 
-    ``look_again``: reads the node at a path anew; ``paths_of``: see `Roots.paths_of`; ``forgotten``: learns which nodes have ended."""
+    ``look_again``: reads the node at a path anew; ``paths_of``: see `Roots.paths_of`; ``forgotten``: learns what this mount erases."""
 
     def __init__(
         self,
@@ -105,7 +105,6 @@ class LiveNodes:
         self.changes += 1
         if (paths := self._paths_of(old, new)) is not None:
             self.bound_paths.moved(*paths)
-            self._forgotten.end(paths[0])
         with_it = []
         for node in self._affected(old):
             is_described = node.is_described_at(old)
@@ -139,7 +138,6 @@ class LiveNodes:
         """Record a move, by this mount, of the node at ``path`` and all below it, whose parts are apart: ``moved`` from, to."""
         self.changes += 1
         self.bound_paths.moved(path, new_path)
-        self._forgotten.end(path)
         with_it = [
             node
             for node in dict.fromkeys((*self.at_and_below(path), *self._making))
@@ -188,7 +186,8 @@ class LiveNodes:
         """End the node at ``path``, and all below it. (The folder of the root stays.)"""
         if path != ROOT:
             self.bound_paths.ended(path, why)
-            self._forgotten.end(path)
+            if why == ERASED:
+                self._forgotten.erased(path)
             self.on_removed(path, why)
 
     def document_changed(self, key: Key, *, is_erased: bool = False) -> None:
@@ -198,24 +197,18 @@ class LiveNodes:
             if is_erased and node in self._apart and not self.lock.is_changing(node.path) and node.has_lost(document=True):
                 self.erased(key)
 
-    async def is_gone_group(self, path: NodePath, before: KnownNode | None) -> bool:
-        """Return True if ``before``, known of ``path``, is a group of whose folder nothing is left."""
-        return self._is_group(path, before) and await self._is_gone(path, path.prefix)
-
-    def _is_group(self, path: NodePath, before: KnownNode | None) -> bool:
-        """Return True if what is known is a group whose end is not known yet."""
-        return before is not None and isinstance(before.node, GroupNode) and self._forgotten.goes_on(path, before.learnt)
-
     async def learnt(
-        self, path: NodePath, node: Node | None, document: DocumentVersion, before: KnownNode | None, *, is_gone: bool
+        self, path: NodePath, node: Node | None, document: DocumentVersion, before: KnownNode | None
     ) -> OpenArray | None:
         """Process newly read documents: return the array in use at ``path`` if ``node``, found there, is the same array.
 
-        Else that array is resized or ended. ``before``: what was known of the path, a group that ``is_gone`` or not."""
-        if is_gone:
-            self.removed(path, GONE)
-        elif isinstance(node, ArrayNode) and path not in self.turning and self._is_group(path, before):
-            self.removed(path, "was replaced by an array")
+        Else that array is resized or ended. ``before``: what was known of the path."""
+        # What this mount has erased itself is no predecessor of what it makes there: that must not end with it.
+        if before is not None and isinstance(before.node, GroupNode) and not self._forgotten.is_erased(path, before.learnt):
+            if isinstance(node, ArrayNode) and path not in self.turning:
+                self.removed(path, "was replaced by an array")
+            elif node is None and await self._is_gone(path, path.prefix):
+                self.removed(path, GONE)
         live = self.at(path)
         if live is None:
             return None

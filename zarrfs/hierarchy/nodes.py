@@ -381,12 +381,12 @@ class Hierarchy:
             epoch, changes = self._epoch, self.live.changes
             before = self._known.get(path)
             node, digest, documents_ns, document, source = await self._read(path)
-            is_gone = node is None and await self.live.is_gone_group(path, before)
-            # Else this mount has moved or ended an array, or made a group: the result may be of its predecessor.
-            if changes == self.live.changes and not (is_gone and epoch != self._epoch):
+            if changes == self.live.changes:
                 break
-        if self.live.lock.is_underway(path) or (is_gone and epoch != self._epoch):
+            # This mount has moved or ended an array: the result may be of its predecessor.
+        if self.live.lock.is_underway(path):
             return KnownNode(node, digest, float("-inf"), document=document)
+        # After a change during the read, the result is valid for this caller only, and not cached.
         expires = trio.current_time() + self.ttl if epoch == self._epoch else float("-inf")
         live = self.live.at(path)
         is_same = before is not None and before.digest == digest and type(before.node) is type(node)
@@ -400,7 +400,7 @@ class Hierarchy:
         for warning in node.warnings if isinstance(node, ArrayNode) else ():
             log.warning("%s: %s", path, warning)
         chunks_ns = before.chunks_ns if before is not None else None
-        open_array = await self.live.learnt(path, node, document, before, is_gone=is_gone)
+        open_array = await self.live.learnt(path, node, document, before)
         known = KnownNode(node, digest, expires, self.forgotten.now, open_array, documents_ns, chunks_ns, document, source)
         self._known.put(path, known)
         return known
