@@ -198,10 +198,10 @@ class NodeErasing:
             await erase_keys(self._store, keys)
             for prefix in kept:
                 await self._store.erase_prefix(prefix)
-            ndim, may_begin = node.metadata.ndim, node.metadata.chunk_key_encoding.may_begin
-            await remove_chunk_folders(self._store, node.chunk_prefix, lambda part: may_begin(part, ndim))
             for key in documents:
                 self._hierarchy.live.erased(key)
+            ndim, may_begin = node.metadata.ndim, node.metadata.chunk_key_encoding.may_begin
+            await remove_chunk_folders(self._store, node.chunk_prefix, lambda part: may_begin(part, ndim))
 
 
 async def chunk_keys(hierarchy: Hierarchy, node: ArrayNode) -> list[Key]:

@@ -23,8 +23,10 @@ _TRIES = 4
 # least eight bytes, and thirty instructions in a sorted listing.
 _LOOK = 10_000
 _STEPS_PER_BYTE, _LEAST_STEPS = 16, 4_000_000
-# A file with a smaller part of its size on disk is one of holes, which has no rows there.
+# A larger file with a smaller part of its size on disk is one of holes, which has no rows there.
 _MOST_COMPRESSED = 8
+# Some file systems count the blocks of new files late.
+_NOT_COUNTED = 16 << 20
 _opening = threading.Lock()
 
 
@@ -91,7 +93,7 @@ def limit_work(connection: sqlite3.Connection, *files: str) -> None:
     for file in files:
         with suppress(OSError):
             stat = os.stat(file)
-            nbytes += min(stat.st_size, stat.st_blocks * 512 * _MOST_COMPRESSED or stat.st_size)
+            nbytes += min(stat.st_size, max(stat.st_blocks * 512 * _MOST_COMPRESSED, _NOT_COUNTED))
     left = (nbytes * _STEPS_PER_BYTE + _LEAST_STEPS) // _LOOK
 
     def is_over() -> bool:
