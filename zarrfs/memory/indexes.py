@@ -12,8 +12,8 @@ from zarrfs.printable import size
 NAME_NBYTES = 184
 """Memory of a name in a table of names while it is built, besides the name itself."""
 
-# A limit below this one would gain nothing: the allowance beside ``--memory-limit`` covers it.
-_LEAST = 16 << 20
+# Half a million entries: the allowance beside ``--memory-limit`` covers it.
+_LEAST = 128 << 20
 
 # State of the process, as in `zarrfs.memory.spill`; None: the default of ``--memory-limit``.
 _limit: int | None = None
