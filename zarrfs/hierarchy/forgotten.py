@@ -36,7 +36,9 @@ class Forgotten:
 
     def counts(self, path: NodePath, learnt: int) -> bool:
         """Return True if what was learnt of ``path`` when `now` was ``learnt`` is still valid."""
-        return _is_later(learnt, self._below, path)
+        if not self._below:
+            return True
+        return learnt >= self._below.get(path, 0) and all(learnt >= self._below.get(each, 0) for each in path.ancestors())
 
     def erased(self, path: NodePath) -> None:
         """Record that this mount has erased the node at ``path``, with those below it."""
@@ -48,10 +50,4 @@ class Forgotten:
 
     def is_erased(self, path: NodePath, learnt: int) -> bool:
         """Return True if this mount has erased the node at ``path``, or one above it, since `now` was ``learnt``."""
-        return not _is_later(learnt, self._erased, path)
-
-
-def _is_later(learnt: int, times: dict[NodePath, int], path: NodePath) -> bool:
-    if not times:
-        return True
-    return learnt >= times.get(path, 0) and all(learnt >= times.get(each, 0) for each in path.ancestors())
+        return any(learnt < self._erased.get(each, 0) for each in (path, *path.ancestors()))
