@@ -25,7 +25,7 @@ import pytest
 
 from tests.support.large_stores import BOMBS, MIB, sparse, v2, v3, write
 from tests.support.length import FULL, share
-from tests.support.mounting import ROOT, Mounted, mounted, mounted_hanging
+from tests.support.mounting import ROOT, Mounted, mounted, mounted_hanging, zarrfs
 from tests.support.resident import sampled
 
 pytestmark = pytest.mark.fuse
@@ -546,6 +546,18 @@ def test_a_zip_directory_of_very_many_members(tmp_path: Path) -> None:
     with watched(place, tmp_path) as mount:
         assert len(os.listdir(mount.path / "raw")) == 500
         assert len(os.listdir(mount.path / "raw/group-007")) == 1000
+
+
+@pytest.mark.parametrize("command", ["mount", "info", "check"])
+def test_a_dbm_of_very_many_names(command: str, tmp_path: Path) -> None:
+    """Ten megabytes that are two hundred in memory: more than an index may take with this limit."""
+    count = 700_000
+    (tmp_path / "x.dat").write_bytes(b"x")
+    (tmp_path / "x.dir").write_text("".join(f"'{number:x}', (0, 1)\n" for number in range(count)))
+    (tmp_path / "mnt").mkdir()
+    arguments = [tmp_path / "x", *([tmp_path / "mnt"] if command == "mount" else []), "-o", f"memory_limit={64 * MIB}"]
+    done = zarrfs(command, *map(str, arguments))
+    assert (done.returncode, "raise --memory-limit" in done.stderr) == (1, True), done.stderr
 
 
 @pytest.mark.parametrize("content", ["values", "documents"])
