@@ -51,9 +51,12 @@ def store(tmp_path: Path) -> Iterator[Path]:
 
 
 def limit(volume: Path, nbytes: int) -> None:
-    # The command fails while data above the old limit is being removed.
-    subprocess.run(["btrfs", "filesystem", "sync", str(volume)], check=True, capture_output=True)
-    subprocess.run(["btrfs", "qgroup", "limit", str(nbytes), str(volume)], check=True, capture_output=True)
+    # The command fails while data above the old limit is being removed, which one sync may not complete on a busy machine.
+    for left in reversed(range(20)):
+        subprocess.run(["btrfs", "filesystem", "sync", str(volume)], check=True, capture_output=True)
+        done = subprocess.run(["btrfs", "qgroup", "limit", str(nbytes), str(volume)], check=not left, capture_output=True)
+        if done.returncode == 0:
+            return
 
 
 def errno_of(call: Callable[[], object]) -> int | None:
