@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from zarr.core.metadata.v2 import ArrayV2Metadata
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from zarrfs.dialects.v0 import PLUGIN as V0
@@ -17,15 +18,17 @@ from zarrfs.dialects.v3_2022.dialect import PLUGIN as V3_2022
 from zarrfs.errors import NotRepresentable, UsageError
 from zarrfs.hierarchy.new_arrays import NewArrays
 from zarrfs.keys import NodePath, Prefix
-from zarrfs.model.data_type import from_numpy
+from zarrfs.model.data_type import DataType, from_numpy
 
 FLOAT = from_numpy(np.dtype("<f4"))
 PATH = NodePath("/a")
 
 
-def document(new: NewArrays, dialect: object, shape: tuple[int, ...], **more: object) -> dict[str, object]:
+def document(
+    new: NewArrays, dialect: object, shape: tuple[int, ...], data_type: DataType = FLOAT, **more: object
+) -> dict[str, object]:
     layout = dialect.create(Prefix(""))  # type: ignore[attr-defined]
-    written = layout.format(new.node(PATH, layout, shape=shape, data_type=FLOAT, **more))
+    written = layout.format(new.node(PATH, layout, shape=shape, data_type=data_type, **more))
     found: dict[str, object] = json.loads(list(written.values())[-1])
     return found
 
@@ -39,6 +42,16 @@ def test_by_default_an_array_is_as_zarr_python_makes_it() -> None:
     assert v2["chunks"] == [512, 512]
     assert v2["compressor"]["id"] == "zstd"  # type: ignore[index]
     assert v2["order"] == "C"
+
+
+def test_zarr_python_reads_new_dates_and_durations_without_a_unit() -> None:
+    """It refused dates: their fill value was 0, which is no date without a unit."""
+    for code, fill_value in (("<M8", "NaT"), ("<m8", 0)):
+        data_type = from_numpy(np.dtype(code))
+        v2, v3 = (document(NewArrays(), each, (10,), data_type) for each in (V2, V3))
+        assert (v2["fill_value"], v3["fill_value"]) == (fill_value, fill_value)
+        assert ArrayV2Metadata.from_dict(v2).dtype.to_native_dtype() == np.dtype(code)
+        assert ArrayV3Metadata.from_dict(v3).dtype.to_native_dtype() == np.dtype(code)
 
 
 def test_fortran_order_is_kept_in_either_dialect() -> None:

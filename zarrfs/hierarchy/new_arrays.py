@@ -23,9 +23,9 @@ from zarrfs.model.chunk_guess import guess_chunks
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import DataType, from_numpy
+from zarrfs.model.fill_value import default
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, check_chunk_nbytes
 from zarrfs.model.shards import ShardSpec
-from zarrfs.model.variable_fill import empty
 
 # Types to try codecs with before an array exists: one of them must be accepted.
 _TYPES = tuple(from_numpy(np.dtype(name)) for name in ("<f4", "<i4", "|u1", "|b1"))
@@ -64,16 +64,15 @@ class NewArrays:
         """Return a new array at ``path``, as ``layout`` represents it.
 
         ``chunk_shape``, ``separator`` (in chunk keys): the program's choice, if any; ``order``: ``C`` or ``F``, of elements within a
-        chunk, if the layout has such an order; ``fill_value``: one element; None for zeros, or an undefined value if the layout cannot
-        represent zeros of this type. Raises `NotRepresentable` and `MetadataError` if the layout or the codecs cannot hold the array.
+        chunk, if the layout has such an order; ``fill_value``: one element; None for `fill_value.default`, or an undefined value if the
+        layout cannot represent it. Raises `NotRepresentable` and `MetadataError` if the layout or the codecs cannot hold the array.
         """
         if order not in ("C", "F"):
             raise ValueError(f"order is 'C' or 'F', not {order!r}")
         layout.require_writable()
         chunk_shape = self._chunk_shape(shape, data_type.itemsize) if chunk_shape is None else chunk_shape
         check_chunk_nbytes(chunk_shape, data_type)
-        zeros = empty(data_type) if data_type.is_variable else bytes(data_type.itemsize)
-        fills = (fill_value,) if fill_value is not None else (zeros, None)
+        fills = (fill_value,) if fill_value is not None else (default(data_type), None)
         transpose = order_codecs(order, len(shape))
         grid = layout.dialect.chunk_grid(chunk_shape, shape)
         shards = self.shards(path, layout, grid.grid_shape(shape))

@@ -29,6 +29,7 @@ from zarrfs.model.variable_fill import empty, variable_from_json, variable_to_js
 _HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})+")
 _SPECIAL = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 NAT = -(2**63)
+_DATE_WITHOUT_UNIT = np.dtype("<M8")
 
 
 def from_json(data_type: DataType, value: Any) -> bytes:
@@ -86,7 +87,7 @@ def to_json(data_type: DataType, fill_value: bytes) -> Any:
     if dtype.kind in "Mm":
         number = int.from_bytes(fill_value, "little", signed=True)
         # zarr-python cannot read the integer as a date without a unit, since NumPy cannot.
-        return "NaT" if number == NAT and dtype == np.dtype("<M8") else number
+        return "NaT" if number == NAT and dtype == _DATE_WITHOUT_UNIT else number
     if dtype.kind == "U":
         return utf32_to_json(fill_value)
     if _is_raw(data_type):
@@ -107,6 +108,14 @@ def undefined(data_type: DataType) -> bytes:
     if data_type.is_variable:
         return empty(data_type)
     return NAT.to_bytes(8, "little", signed=True) if data_type.dtype.kind in "mM" else bytes(data_type.itemsize)
+
+
+def default(data_type: DataType) -> bytes:
+    """Return one element of a missing chunk of a new array without a stated fill value: zeros, or an empty element.
+
+    NaT for dates without a unit: no program can read a number as one.
+    """
+    return undefined(data_type) if data_type.dtype == _DATE_WITHOUT_UNIT or data_type.is_variable else bytes(data_type.itemsize)
 
 
 def float_from_json(dtype: np.dtype[Any], value: Any, data_type: DataType) -> bytes:
