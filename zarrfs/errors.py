@@ -202,6 +202,10 @@ class EntryExists(TreeError):
     """The name exists already."""
 
 
+class NameTaken(EntryExists):
+    """The name belongs to a node that the folder does not show by that name."""
+
+
 class CaseConflict(EntryExists):
     """A name differs only in case from an existing one, where names are unique regardless of case."""
 

@@ -142,3 +142,23 @@ def test_attributes_and_chunks_stay_in_every_layout(tmp_path: Path, dialect: str
     assert after["attributes"] == {"units": "m"}
     assert after["chunk_grid"] == before["chunk_grid"]
     assert [codec["name"] for codec in after["codecs"]] == [codec["name"] for codec in before["codecs"]]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_name_that_is_taken_by_what_the_view_does_not_show_is_eexist(tmp_path: Path, zarr_format: int) -> None:
+    """It was ENOENT, without a reason: ``np.save`` then tells that the folder is missing."""
+    made(tmp_path / "store", zarr_format)
+    group = zarr.open_group(str(tmp_path / "store"), mode="a", zarr_format=zarr_format)
+    group.create_group("group")
+    group.create_array("texts", shape=(3,), dtype=str)
+    group.create_array("bad", shape=(3,), dtype="i4")
+    document = tmp_path / "store/bad" / ("zarr.json" if zarr_format == 3 else ".zarray")
+    document.write_text(document.read_text().replace("int32", "int33").replace("<i4", "<i5"))
+    with mounted(tmp_path / "store") as mount:
+        for name in ("group", "texts", "bad"):
+            with pytest.raises(FileExistsError):
+                np.save(mount.path / f"npy/{name}.npy", np.arange(3))
+            with pytest.raises(FileExistsError):
+                os.rename(mount.path / "npy/a.npy", mount.path / f"npy/{name}.npy")
+            assert f"/{name} already exists and is not an array that npy/ can show" in str(mount.errors())
+        assert sorted(os.listdir(mount.path / "npy")) == ["a.npy", "bad.unsupported.txt", "group", "texts.unsupported.txt"]

@@ -64,6 +64,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.TreeError: errno.EIO,
     errors.NoSuchEntry: errno.ENOENT,
     errors.EntryExists: errno.EEXIST,
+    errors.NameTaken: errno.EEXIST,
     errors.CaseConflict: errno.EEXIST,
     errors.NotADirectory: errno.ENOTDIR,
     errors.IsADirectory: errno.EISDIR,
@@ -85,7 +86,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
 QUIET = frozenset({errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.EXDEV, errno.EPERM, errno.EROFS})
 
 # Quiet errors whose reason the errno alone does not show: they are logged.
-LOGGED = (errors.HiddenKeys, errors.CaseConflict, errors.StoreTurnedReadOnly)
+LOGGED = (errors.HiddenKeys, errors.NameTaken, errors.CaseConflict, errors.StoreTurnedReadOnly)
 
 
 def errno_of(error: errors.ZarrfsError) -> int:

@@ -335,7 +335,11 @@ class Operations(pyfuse3.Operations):
         except EntryExists as error:
             if flags & os.O_EXCL or isinstance(error, CaseConflict):
                 raise
-            node = await self.session.child(parent, text)
+            try:
+                node = await self.session.child(parent, text)
+            except NoSuchEntry:
+                # What has the name is not shown.
+                raise error from None
             if not isinstance(node, File):
                 raise IsADirectory(f"{text!r}: is a folder", key=text) from None
             file, handle = node, await node.open(how)

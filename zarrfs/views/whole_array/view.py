@@ -13,8 +13,8 @@ from zarrfs import registry
 from zarrfs.containers.base import Container
 from zarrfs.errors import (
     DirectoryNotEmpty,
-    EntryExists,
     NameInvalid,
+    NameTaken,
     NotPermitted,
     NotRepresentable,
 )
@@ -236,7 +236,7 @@ class WholeArrayGroup(OverlayDirectory):
         old = renamed.content.path if renamed is not None and isinstance(renamed.content, WholeArrayContent) else None
         await self.context.editor.check_creatable(path, old)
         if await self.context.hierarchy.node(path) is not None:
-            raise EntryExists(f"{path} already exists and is not an array that {self.view}/ can show", key=path)
+            raise NameTaken(f"{path} already exists and is not an array that {self.view}/ can show", key=path)
         return WholeArrayContent(self.context, path, self.container)
 
     async def make_folder(self, name: str) -> Directory:
