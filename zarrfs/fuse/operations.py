@@ -335,14 +335,8 @@ class Operations(pyfuse3.Operations):
         except EntryExists as error:
             if flags & os.O_EXCL or isinstance(error, CaseConflict):
                 raise
-            try:
-                node = await self.session.child(parent, text)
-            except NoSuchEntry:
-                # What has the name is not shown.
-                raise error from None
-            if not isinstance(node, File):
-                raise IsADirectory(f"{text!r}: is a folder", key=text) from None
-            file, handle = node, await node.open(how)
+            file = await self.session.existing_file(parent, text, error)
+            handle = await file.open(how)
         entry = self.session.refer_created(parent, text, file, handle, since_ns)
         open_file = self._file_info(entry, handle, how, keep_cache=False, opener=ctx.pid)
         attributes = self._attributor.entry(entry.ino, await handle.attributes())

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from zarrfs.errors import IsADirectory, NoSuchEntry, NotADirectory, StaleEntry
+from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory, StaleEntry
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inode import NAMELESS, NOW, Inode
 from zarrfs.fuse.inodes import InodeTable
@@ -118,6 +118,16 @@ class Session:
             return self._hidden[name]
         return await (await self.directory(parent)).lookup(name)
 
+    async def existing_file(self, parent: Inode, name: str, error: EntryExists) -> File:
+        """Return the file ``name``, whose creation failed with ``error``; raises that if what has the name is not shown."""
+        try:
+            node = await self.child(parent, name)
+        except NoSuchEntry:
+            raise error from None
+        if not isinstance(node, File):
+            raise IsADirectory(f"{name!r}: is a folder", key=name) from None
+        return node
+
     async def node(self, inode: Inode) -> VfsNode:
         """Return the node of ``inode``. Raises `StaleEntry` if its folder was replaced by another one."""
         # Folders check that themselves.
@@ -149,7 +159,8 @@ class Session:
     async def directory(self, inode: Inode) -> Directory:
         """Return `node`, which must be a folder. Raises `StaleEntry` if it is gone, even if its name is in use."""
         if inode.is_lost:
-            raise StaleEntry(f"{inode.path.replace(NAMELESS, '')!r}: folder is gone", key=inode.path)
+            path = inode.path.replace(NAMELESS, "")
+            raise StaleEntry(f"{path!r}: folder is gone", key=path)
         node = await self.node(inode)
         if not isinstance(node, Directory):
             raise NotADirectory(f"{inode.path!r}: is a file", key=inode.path)
