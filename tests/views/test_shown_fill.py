@@ -389,14 +389,18 @@ async def test_a_new_array_with_an_attribute_that_says_otherwise_is_refused() ->
 
 
 @REFUSED
+@pytest.mark.parametrize("attributes", [{}, {"_FillValue": -9}, {"_FillValue": "NaN"}])
 @trio_test
-async def test_a_fill_value_of_nan_cannot_be_taken_away() -> None:
+async def test_a_fill_value_of_nan_cannot_be_taken_away(attributes: dict[str, Any]) -> None:
+    """Programs take null for zero: chunks of zeros that they left out would read as NaN."""
     store = MemoryStore()
-    await array_in(store, float("nan"))
+    await array_in(store, float("nan"), attributes)
+    before = await contents(store)
     async with tree_over(store) as tree:
         s = Scene(tree, store)
         with pytest.raises(ContentInvalid, match="read as NaN"):
             await s.write("a/.zarray", await s.json("a/.zarray") | {"fill_value": None})
+    assert await contents(store) == before
 
 
 @trio_test

@@ -169,12 +169,22 @@ async def test_the_array_is_followed_and_another_one_at_its_path_is_not_it() -> 
     assert await elements(store) == ["0"] * 6
 
 
-@pytest.mark.parametrize("dtype", ["<M8[s]", "|V3", "bfloat16", [["a", "<i2"], ["b", "<f4"]]])
+@pytest.mark.parametrize(
+    ("dtype", "dialect"),
+    [
+        ("<M8[s]", "v3"),
+        ("|V3", "v3"),
+        ("bfloat16", "v3"),
+        ([["a", "<i2"], ["b", "<f4"]], "v3"),
+        ("<M8[s]", "v3_2022:text"),
+        ("|V3", "v3_2022:text"),
+    ],
+)
 @trio_test
-async def test_null_is_stated_again_for_another_shape(dtype: Any) -> None:
+async def test_null_is_stated_again_for_another_shape(dtype: Any, dialect: str) -> None:
     """zarr-python and tensorstore write the document that made the array, with the new shape. The layout has no null for these types."""
     store = MemoryStore()
-    async with tree_over(store, new_dialect="v3") as tree:
+    async with tree_over(store, new_dialect=dialect) as tree:
         s = Scene(tree, store)
         await s.mkdir("a")
         await s.write("a/.zarray", array_document((6,), (2,), dtype, fill_value=None))

@@ -115,8 +115,8 @@ def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dic
     if not cf.is_read_back(data_type) and fill == node.metadata.fill_bytes:
         # A new array is created with this value, and the creating program writes it again.
         return None
-    has_null = not _are_apart(node.dialect, node.metadata.fill_value)
-    if fill is None and not has_null and not cf.has_form(data_type) and node.metadata.fill_bytes == undefined(data_type):
+    lacks_null = any(node.dialect in each for each in _dialects_apart())
+    if fill is None and lacks_null and not cf.has_form(data_type) and node.metadata.fill_bytes == undefined(data_type):
         # The array may have been created with null, which the layout lacks: the creating program writes null again for another shape.
         return None
     if not _is_apart(node) or not cf.is_read_back(data_type):
@@ -124,8 +124,11 @@ def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dic
     attributes = dict(node.attributes)
     if fill is not None:
         attributes[cf.NAME] = cf.encode(data_type, fill)
-    elif attributes.pop(cf.NAME, None) is None:
+    elif cf.is_nan(data_type, node.metadata.fill_bytes):
+        # Programs take null for zero, and leave out chunks of zeros.
         raise ContentInvalid(f"{ident}: fill_value cannot be null: missing chunks of this array read as NaN", key=ident)
+    else:
+        del attributes[cf.NAME]
     return attributes
 
 
