@@ -169,6 +169,28 @@ def test_a_group_is_copied_within_a_view(form: str, group: str, view: str, tmp_p
         assert attributes_again | {"filters": 0} == attributes | {"filters": 0}
 
 
+def test_an_array_with_filters_is_copied_with_its_attributes(tmp_path: Path) -> None:
+    """`cp -r` creates each file with O_EXCL, also after the document that makes the array, whose filters are kept as an attribute."""
+    store = tmp_path / "store"
+    store.mkdir()
+    with mounted(store, "--new-dialect", "v3_2022", "--new-codecs", "delta:dtype=<i4+gzip") as mount:
+        chunks = mount.path / "chunks"
+        np.save(mount.path / "npy/a.npy", np.arange(6, dtype="<i4"))
+        attributes = {"units": "m", **json.loads((chunks / "a/.zattrs").read_text())}
+        assert attributes["filters"][0]["id"] == "delta"
+        (chunks / "a/.zattrs").write_text(json.dumps(attributes))
+        run("cp", "-r", chunks / "a", tmp_path / "a")
+        # The order of `cp -r` is that of the listing.
+        (chunks / "b").mkdir()
+        for name in (".zarray", ".zattrs", "0"):
+            with (chunks / "b" / name).open("xb") as file:
+                file.write((tmp_path / "a" / name).read_bytes())
+        run("cp", "-r", chunks / "a", chunks / "c")
+        for copy in ("b", "c"):
+            assert json.loads((chunks / copy / ".zattrs").read_text()) == attributes
+            assert np.load(mount.path / f"npy/{copy}.npy").tolist() == list(range(6))
+
+
 def test_a_hierarchy_is_made_in_an_empty_folder(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()

@@ -249,7 +249,10 @@ class ChunksDocument(NodeDocument):
         if names is not None:
             attributes = {name: value for name, value in attributes.items() if name != DIMENSIONS}
         new_array = replace(new, metadata=metadata, attributes=attributes)
-        document, shown = self._view_format.ident(self.path, ZATTRS), documents_of(new_array).get(ZATTRS)
+        # A layout may keep more than the attributes there, such as the filters in 2022.
+        as_stored = layout.parse(self.path, layout.format(new_array))
+        shown = documents_of(as_stored).get(ZATTRS) if isinstance(as_stored, ArrayNode) else None
+        document = self._view_format.ident(self.path, ZATTRS)
         with self._state.creating_array(self.path, document, None if node.attributes else shown):
             await editor.turn_into_array(new_array)
         if written.fill_value is None and not layout.dialect.has_undefined_fill:
