@@ -181,6 +181,24 @@ async def test_an_order_that_the_layout_lacks_is_no_reason_to_refuse(dialect: st
         assert codecs == (["bytes", "blosc"] if dialect == "v0" else ["transpose", "bytes", "blosc"])
 
 
+@pytest.mark.parametrize("dtype", [[("a", "<i2"), ("b", ">f8")], "V3"])
+@EVERYWHERE
+@trio_test
+async def test_an_array_of_a_type_without_zeros_is_copied_as_zarr_v3(dialect: str, kind: str, tmp_path: Path, dtype: Any) -> None:
+    """These layouts have no fill value of such a type: it is undefined, and `zarr3/` shows zeros."""
+    data = np.frombuffer(bytes(range(30)), dtype)
+    async with empty(dialect, kind, tmp_path) as s:
+        await write(s.tree, "npy/x.npy", npy(data))
+        copied = Scene(s.tree, s.store, view="zarr3")
+        document = await copied.read("x/zarr.json")
+        await copied.mkdir("y")
+        await copied.write("y/zarr.json", document)
+        await copied.mkdir("y/c")
+        await copied.write("y/c/0", await copied.read("x/c/0"))
+        assert (await load(s.tree, "npy/y.npy")).tolist() == data.tolist()
+        assert await copied.read("y/zarr.json") == document
+
+
 LZMA = {"check": 0, "filters": None, "format": 1, "preset": 1}
 RAW_LZMA = {"check": 0, "filters": [{"id": 3, "dist": 2}, {"id": 33, "preset": 1}], "format": 3, "preset": None}
 DOCUMENTS = [

@@ -6,6 +6,7 @@ represent stay in the node's own documents. A subclass of `Zarr3Document` define
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model.cf_fill_value import NAME as FILL_VALUE
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.fill_value import undefined
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node
 from zarrfs.model.shards import ShardSpec
 from zarrfs.views.nodes.document import NodeDocument, check_attributes, check_only_shape_differs, parsed
@@ -36,6 +38,7 @@ from zarrfs.views.zarr3_fill import (
     changed_fill,
     has_nan,
     in_order,
+    is_shared,
     new_fill,
     with_defined_fill,
     with_shown_fill,
@@ -66,16 +69,16 @@ class Zarr3Document(NodeDocument):
         else:
             # GDAL writes NaN for null where the type has it.
             is_undefined = written.metadata.fill_value is None or has_nan(written)
-            undefined = self._context.hierarchy.undefined_fills
+            fills = self._context.hierarchy.undefined_fills
             written = replace(written, metadata=_with_fill(written.metadata))
             if isinstance(node, GroupNode):
                 new = await self._make_array(written)
                 if is_undefined:
-                    undefined.add(self.path, new.metadata.fill_bytes)
+                    fills.add(self.path, new.metadata.fill_bytes)
             else:
                 await self._change_array(node, written)
             if not is_undefined:
-                undefined.discard(self.path)
+                fills.discard(self.path)
 
     def is_equivalent(self, rendered: bytes | None, written: bytes) -> bool:
         return is_equivalent(self.path, rendered, written)
@@ -234,8 +237,10 @@ def new_array(
     fill_value, attributes = new_fill(ident, dialect.name, written, named=is_named(asked) or not asked.ndim)
     attributes = stored_attributes(dialect.name, replace(written, attributes=attributes))
     names = asked.dimension_names if is_final else None
+    # v0 and v1 have no zeros of structured types and most raw bytes; undefined, they read as zeros, too.
+    fills = (fill_value, None) if is_shared(dialect.name) and fill_value == undefined(asked.data_type) else (fill_value,)
     reason = ""
-    for codecs in chains:
+    for fill, codecs in itertools.product(fills, chains):
         new = ArrayNode(
             path=written.path,
             dialect=dialect.name,
@@ -243,7 +248,7 @@ def new_array(
                 asked,
                 codecs=codecs if is_final else spelt_out(codecs),
                 chunk_key_encoding=keys,
-                fill_value=fill_value,
+                fill_value=fill,
                 dimension_names=names,
                 shards=shards,
             ),
