@@ -167,6 +167,7 @@ async def test_what_a_document_cannot_say_without_shards_is_refused(tmp_path: Pa
             json.dumps(
                 json.loads(plain[DOCUMENT]) | {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, 1]}}}
             ).encode(),
+            json.dumps(json.loads(plain[DOCUMENT]) | {"data_type": "uint64"}).encode(),
             b"no document",
         ):
             assert value != plain[DOCUMENT]

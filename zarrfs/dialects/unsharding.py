@@ -17,6 +17,8 @@ from zarrfs.keys import Key
 Members = Mapping[str, Any]
 """Members of an array's document by name."""
 
+_DATA_TYPE = "data_type"
+
 
 @dataclass(frozen=True, slots=True)
 class _Sharded:
@@ -61,6 +63,8 @@ class Unsharding:
         """See `Layout.resharded`."""
         own, copied = self._sharded(key, stored)
         result = document
+        if own is not None and parse_object(key, document, self.loose).get(_DATA_TYPE) != own.members[_DATA_TYPE]:
+            raise NotRepresentable(f"{key}: the data type of chunks in shards cannot be changed", key=key)
         for name, value in own.bundled.items() if own is not None else ():
             result = patched(key, result, [name], value)
         now = self._copies(key, document) if copied else {}
