@@ -158,6 +158,24 @@ async def test_a_document_is_edited_around_the_shards(tmp_path: Path) -> None:
 
 
 @trio_test
+async def test_a_copy_that_is_written_has_the_shards_of_its_arrays(tmp_path: Path) -> None:
+    """Readers of the store open its arrays by the copy: zarr-python consolidates the metadata of a store without a copy, or anew."""
+    async with pair(tmp_path) as (inner, store, plain):
+        root, before = Key("zarr.json"), await contents(inner)
+        members = json.loads(before[root])
+        assert "a" in members["consolidated_metadata"]["metadata"]
+        await inner.set(root, json.dumps({**members, "consolidated_metadata": None}).encode())
+        await store.set(root, plain[root])
+        assert json.loads((await contents(inner))[root]) == members
+        assert await store.get(root) == plain[root]
+        # Arrays made here have no shards.
+        await store.erase_prefix(Prefix("a/"))
+        await store.set(DOCUMENT, plain[DOCUMENT])
+        await store.set(root, plain[root])
+        assert (await contents(inner))[root] == plain[root]
+
+
+@trio_test
 async def test_what_a_document_cannot_say_without_shards_is_refused(tmp_path: Path) -> None:
     async with pair(tmp_path) as (inner, store, plain):
         before = await contents(inner)

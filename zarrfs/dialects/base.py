@@ -312,9 +312,14 @@ class Layout(abc.ABC):
         """
         return document
 
-    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
+    def copied_keys(self, key: Key, document: bytes) -> Mapping[str, Key]:
+        """Return the keys of the documents that ``document``, the value of ``key``, has copies of, by the names of the copies."""
+        return {}
+
+    def resharded(self, key: Key, document: bytes, stored: bytes, nodes: Mapping[str, bytes]) -> bytes:
         """Return ``document`` with the shards of ``stored``: `unsharded` of the result is ``document`` again.
 
+        ``nodes``: the stored documents at `copied_keys`, by the names of the copies, which get their shards.
         Raises `NotRepresentable` if there is no such document: it has other chunks or codecs than ``stored``.
         """
         return document

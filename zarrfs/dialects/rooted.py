@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from zarrfs.dialects.base import Documents, Edit, Layout
@@ -106,8 +106,11 @@ class RootedLayout(Layout):
     def unsharded(self, key: Key, document: bytes) -> bytes:
         return self.inner.unsharded(key, document)
 
-    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
-        return self.inner.resharded(key, document, stored)
+    def copied_keys(self, key: Key, document: bytes) -> Mapping[str, Key]:
+        return self.inner.copied_keys(key, document)
+
+    def resharded(self, key: Key, document: bytes, stored: bytes, nodes: Mapping[str, bytes]) -> bytes:
+        return self.inner.resharded(key, document, stored, nodes)
 
     def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         return self.inner.copies_without(self._inside(path), documents)

@@ -7,11 +7,12 @@ copy) are changed in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects.documents import ATTRIBUTES, is_object, mapping, merged, parse_object, parsed, patched
-from zarrfs.errors import MetadataError, NotRepresentable
+from zarrfs.errors import KeyUnusable, MetadataError, NotRepresentable
 from zarrfs.keys import Key
 
 Members = Mapping[str, Any]
@@ -40,12 +41,14 @@ class Unsharding:
     ``word`` occurs in each document with shards. ``copies``: path, within a document, of the documents of other nodes by name; ``loose``:
     members that may stay unparsed. ``plain`` returns the members of an array's document that differ without shards; empty if it has no
     shards, or none that can be taken apart. It raises `MetadataError` for a bad document, or one of another kind of node.
+    ``copied_key``: the key of the document that a copy of this name in the document at this key repeats.
     """
 
     word: bytes
     copies: Sequence[str]
     loose: Collection[tuple[str, ...]]
     plain: Callable[[Members], Members]
+    copied_key: Callable[[Key, str], Key]
 
     def unsharded(self, key: Key, document: bytes) -> bytes:
         """See `Layout.unsharded`."""
@@ -59,9 +62,24 @@ class Unsharding:
             else result
         )
 
-    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
+    def copied_keys(self, key: Key, document: bytes) -> dict[str, Key]:
+        """See `Layout.copied_keys`."""
+        found = {}
+        if self.copies[0].encode() in document:
+            with suppress(MetadataError):
+                for name in self._copies(key, document):
+                    with suppress(KeyUnusable):
+                        found[name] = self.copied_key(key, name)
+        return found
+
+    def resharded(self, key: Key, document: bytes, stored: bytes, nodes: Mapping[str, bytes]) -> bytes:
         """See `Layout.resharded`."""
         own, copied = self._sharded(key, stored)
+        for name, each in nodes.items():
+            copied.pop(name, None)
+            node, _ = self._sharded(key, each)
+            if node is not None:
+                copied[name] = node
         result = document
         if own is not None and parse_object(key, document, self.loose).get(_DATA_TYPE) != own.members[_DATA_TYPE]:
             raise NotRepresentable(f"{key}: the data type of chunks in shards cannot be changed", key=key)

@@ -6,7 +6,7 @@ For `zarrfs.transformers.unsharded`, which knows keys but no hierarchies: from a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zarrfs import threads
@@ -39,9 +39,13 @@ class Documents:
             reason_of(key, error)
             return document
 
-    async def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
+    async def copied_keys(self, key: Key, document: bytes) -> Mapping[str, Key]:
+        """Return `Layout.copied_keys`."""
+        return await threads.cpu(len(document), self.layout.copied_keys, key, document)
+
+    async def resharded(self, key: Key, document: bytes, stored: bytes, nodes: Mapping[str, bytes]) -> bytes:
         """Return `Layout.resharded`."""
-        return await threads.cpu(len(document), self.layout.resharded, key, document, stored)
+        return await threads.cpu(len(document), self.layout.resharded, key, document, stored, nodes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ See docs/design/029-unsharded.md.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -23,7 +23,7 @@ from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
 from zarrfs.stores.presupposing import presupposed, presupposing_nothing
-from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
+from zarrfs.stores.values import DirEntry, Expected, Generation, Got, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.sharded_grid import ShardedGrid
 from zarrfs.transformers.sharding import INDEXES_NBYTES, ShardingStore
@@ -36,7 +36,8 @@ class Documents(Protocol):
     """Documents with shards and without: as `zarrfs.hierarchy.sharded_arrays.Documents`."""
 
     async def unsharded(self, key: Key, document: bytes) -> bytes: ...
-    async def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes: ...
+    async def copied_keys(self, key: Key, document: bytes) -> Mapping[str, Key]: ...
+    async def resharded(self, key: Key, document: bytes, stored: bytes, nodes: Mapping[str, bytes]) -> bytes: ...
 
 
 class Folder(Protocol):
@@ -224,11 +225,15 @@ class UnshardedStore(ForwardingStore):
         """Return the stored form of the document ``value``."""
         if await documents.unsharded(key, value) != value:
             raise NotPermitted(f"{key!r}: arrays are shown without their shards here: a sharded one cannot be written", key=key)
-        stored = await self.inner.get(key)
-        if stored is None or await documents.unsharded(key, bytes(stored)) == bytes(stored):
+        stored = bytes(await self.inner.get(key) or b"")
+        copied = await documents.copied_keys(key, value)
+        if not copied and await documents.unsharded(key, stored) == stored:
             return value
+        # Copies have the shards of their nodes: readers of the store find the chunks by them.
+        answers = await self.inner.get_many([(each, WHOLE) for each in copied.values()])
+        nodes = {name: bytes(each.value) for name, each in zip(copied, answers, strict=True) if isinstance(each, Got)}
         try:
-            return await documents.resharded(key, value, bytes(stored))
+            return await documents.resharded(key, value, stored, nodes)
         except MetadataError as error:
             raise NotPermitted(f"arrays are shown without their shards here: {error}", key=key) from error
 

@@ -246,13 +246,16 @@ class V3Layout(Layout):
     def unsharded(self, key: Key, document: bytes) -> bytes:
         return self._unsharding.unsharded(key, document)
 
-    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
-        return self._unsharding.resharded(key, document, stored)
+    def copied_keys(self, key: Key, document: bytes) -> Mapping[str, Key]:
+        return self._unsharding.copied_keys(key, document)
+
+    def resharded(self, key: Key, document: bytes, stored: bytes, nodes: Mapping[str, bytes]) -> bytes:
+        return self._unsharding.resharded(key, document, stored, nodes)
 
     @property
     def _unsharding(self) -> Unsharding:
         plain = partial(plain_members, chosen=self.dialect.chosen)
-        return Unsharding(SHARDING.encode(), (MEMBER, "metadata"), LOOSE, plain)
+        return Unsharding(SHARDING.encode(), (MEMBER, "metadata"), LOOSE, plain, _copied_key)
 
     def check_name(self, name: str) -> None:
         check_name(name)
@@ -327,6 +330,11 @@ def _has_copy_of(key: str, data: bytes, relative: str) -> bool:
     """Return True if the group's document ``data`` holds a copy of the document of the node at ``relative`` below it."""
     copies = _copies(key, data)
     return copies is not None and is_object(copies.get(relative))
+
+
+def _copied_key(key: Key, name: str) -> Key:
+    """Return the key of the document that the copy ``name`` in the document at ``key`` repeats."""
+    return Key(f"{key.removesuffix(DOCUMENT)}{name}/{DOCUMENT}")
 
 
 def _copies(key: str, data: bytes) -> dict[str, Any] | None:

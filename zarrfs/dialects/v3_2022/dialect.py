@@ -290,12 +290,21 @@ class V3Draft2022Layout(Layout):
     def unsharded(self, key: Key, document: bytes) -> bytes:
         return self._unsharding.unsharded(key, document)
 
-    def resharded(self, key: Key, document: bytes, stored: bytes) -> bytes:
-        return self._unsharding.resharded(key, document, stored)
+    def copied_keys(self, key: Key, document: bytes) -> Mapping[str, Key]:
+        return self._unsharding.copied_keys(key, document)
+
+    def resharded(self, key: Key, document: bytes, stored: bytes, nodes: Mapping[str, bytes]) -> bytes:
+        return self._unsharding.resharded(key, document, stored, nodes)
 
     @property
     def _unsharding(self) -> Unsharding:
-        return Unsharding(b"storage_transformers", ("metadata",), LOOSE, partial(plain_members, form=self.form))
+        return Unsharding(
+            b"storage_transformers",
+            ("metadata",),
+            LOOSE,
+            partial(plain_members, form=self.form),
+            lambda _, name: self.prefix.key(name),
+        )
 
     def check_name(self, name: str) -> None:
         check_name(name)
