@@ -128,7 +128,7 @@ def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dic
         # Programs take null for zero, and leave out chunks of zeros.
         raise ContentInvalid(f"{ident}: fill_value cannot be null: missing chunks of this array read as NaN", key=ident)
     else:
-        del attributes[cf.NAME]
+        attributes.pop(cf.NAME, None)
     return attributes
 
 
