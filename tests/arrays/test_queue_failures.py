@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
@@ -68,11 +69,15 @@ class Held(InterruptedStore):
         super().__init__(inner)
         self.gate = trio.Event()
         self.fails = True
+        self.succeeding = 0
+        """Number of sets that succeed before."""
 
     async def interrupt(self, operation: str, target: str) -> None:
         if operation == "set" and self.fails:
             await self.gate.wait()
-            raise StoreFull("no room")
+            self.succeeding -= 1
+            if self.succeeding < 0:
+                raise StoreFull("no room")
 
 
 @trio_test
@@ -201,3 +206,44 @@ async def test_a_chunk_that_cannot_be_decoded_is_not_changed_in_part_and_is_name
     with pytest.raises(ChunkError, match=r"chunk \(0,\) of /a") as caught:
         await store_merged(array, (0,), setting(array, 1, None))
     assert isinstance(caught.value, ChunkDecodeError) and await store.get(Key("a/c/0")) == value
+
+
+async def _refused(write: Callable[[], Awaitable[None]]) -> None:
+    with pytest.raises(StoreFull):
+        await write()
+
+
+@trio_test
+async def test_what_could_not_be_stored_while_it_was_replaced_is_back_when_its_replacement_is_refused() -> None:
+    inner = MemoryStore()
+    store = Held(inner)
+    async with mounted(store) as m:
+        await m.chunks.update({(0,): b"old"})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_refused, m.chunks.publish)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(_refused, lambda: m.chunks.update(WHOLE))
+            await wait_all_tasks_blocked()
+            store.gate.set()
+        # The writer of the old chunk got an acknowledgement.
+        assert await m.chunks.get_several(list(WHOLE)) == [b"old", None, None, None]
+        store.fails = False
+        await m.chunks.publish()
+    assert await stored(inner) == {0: b"old"}
+
+
+@trio_test
+async def test_what_was_stored_while_it_was_replaced_is_not_queued_again_when_its_replacement_is_refused() -> None:
+    inner = MemoryStore()
+    store = Held(inner)
+    store.succeeding = 1
+    async with mounted(store) as m:
+        await m.chunks.update({(0,): b"old"})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(m.chunks.publish)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(_refused, lambda: m.chunks.update(WHOLE))
+            await wait_all_tasks_blocked()
+            store.gate.set()
+        assert not m.queue and await m.chunks.get_several(list(WHOLE)) == [b"old", None, None, None]
+    assert await stored(inner) == {0: b"old"}

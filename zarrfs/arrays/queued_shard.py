@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ class QueuedShard:
 
     ``array``: the documents at the time of the last write. ``publishing``: the chunks being stored now. ``expected``: number of chunks of
     the shard within the array. ``failures`` counts failed publishes, and ``unanswered`` is the last error if the store did not answer.
+    ``replaced``: earlier queued values of chunks whose last one may still be refused, oldest first.
     """
 
     node: LiveNode
@@ -43,6 +45,7 @@ class QueuedShard:
     files: SpillFile
     written: dict[Coords, Written] = field(default_factory=dict)
     publishing: dict[Coords, Written] = field(default_factory=dict)
+    replaced: dict[Coords, list[Written]] = field(default_factory=dict)
     putting: int = 0
     underway: bool = False
     lock: trio.Lock = field(default_factory=trio.Lock)
@@ -69,6 +72,47 @@ class QueuedShard:
 
     def all(self) -> dict[Coords, Written]:
         return self.publishing | self.written
+
+    def insert(self, mine: Mapping[Coords, Written]) -> None:
+        """Queue these chunks, which may still be refused."""
+        for coords in mine:
+            if (before := self.get(coords)) is not None:
+                self.replaced.setdefault(coords, []).append(before)
+        self.written |= mine
+
+    def refuse(self, mine: Mapping[Coords, Written]) -> None:
+        """Remove these chunks; those that they have replaced are queued again, unless they are stored."""
+        for coords, written in mine.items():
+            older = self.replaced.get(coords, [])
+            if self.written.get(coords) is written:
+                if older:
+                    self.written[coords] = older.pop()
+                else:
+                    del self.written[coords]
+            else:
+                older = [each for each in older if each is not written]
+            self._keep_replaced(coords, older)
+
+    def settle(self, done: Mapping[Coords, Written], *, is_stored: bool = False) -> None:
+        """Forget what these chunks have replaced: their writer got success, or they are stored."""
+        for coords, written in done.items():
+            older = self.replaced.get(coords, [])
+            places = [number for number, each in enumerate(older) if each is written]
+            if places:
+                self._keep_replaced(coords, older[places[0] + is_stored :])
+            elif (now := self.get(coords)) is None or now is written:
+                self._keep_replaced(coords, [])
+
+    def _keep_replaced(self, coords: Coords, older: list[Written]) -> None:
+        if older:
+            self.replaced[coords] = older
+        else:
+            self.replaced.pop(coords, None)
+
+    def clear(self) -> None:
+        """Remove all chunks that are not being stored."""
+        self.written = {}
+        self.replaced = {}
 
     def changes(self) -> dict[Coords, Buffer | Merge | None]:
         """Return all queued changes, for use in another array of the same metadata."""

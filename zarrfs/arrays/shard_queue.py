@@ -157,7 +157,7 @@ class ShardQueue:
         for shard in shards:
             async with shard.lock:
                 self._room.release(shard, shard.written)
-                shard.written = {}
+                shard.clear()
                 self._forget_if_empty(shard)
 
     async def put(self, shard: QueuedShard, chunks: Mapping[Coords, Buffer | None]) -> None:
@@ -168,8 +168,8 @@ class ShardQueue:
             mine = await self._all_kept(shard, mine)
             # `modify` takes the same turn from its read of a chunk to its insertion.
             async with shard.node.turn(shard.unit):
-                before = self._insert(shard, mine)
-        await self._inserted(shard, mine, before)
+                self._insert(shard, mine)
+        await self._inserted(shard, mine)
 
     async def modify(self, shard: QueuedShard, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
         """Run `put` with some chunks changed in part: relative to the queued chunk, else to the stored one."""
@@ -196,8 +196,8 @@ class ShardQueue:
                     same = all(shard.get(coords) is (each if each.generation else None) for coords, each in was.items())
                     if same and shard.publishing.keys().isdisjoint(merges):
                         break
-                before = self._insert(shard, mine)
-        await self._inserted(shard, mine, before)
+                self._insert(shard, mine)
+        await self._inserted(shard, mine)
 
     async def _as_they_are(self, shard: QueuedShard, merges: Mapping[Coords, Merge]) -> dict[Coords, Written]:
         """Return these chunks as queued, else as stored: then with that generation as ``base``, and none of their own."""
@@ -233,29 +233,21 @@ class ShardQueue:
             kept[coords] = written._replace(data=data, merge=merge)
         return kept
 
-    def _insert(self, shard: QueuedShard, mine: Mapping[Coords, Written]) -> dict[Coords, Written | None]:
-        """Queue these chunks; return the previously queued ones."""
-        before = {coords: shard.written.get(coords) for coords in mine}
+    def _insert(self, shard: QueuedShard, mine: Mapping[Coords, Written]) -> None:
         if not shard.written:
             shard.since = trio.current_time()
-        shard.written |= mine
+        shard.insert(mine)
         self._announce(shard, mine)
-        return before
 
-    async def _inserted(self, shard: QueuedShard, mine: Mapping[Coords, Written], before: Mapping[Coords, Written | None]) -> None:
+    async def _inserted(self, shard: QueuedShard, mine: Mapping[Coords, Written]) -> None:
         if self.delay and len(shard.written) < shard.expected:
+            shard.settle(mine)
             self._run_soon()
             return
         try:
             await self._try_to_publish(shard)
         except BaseException as error:
-            for coords, written in mine.items():
-                if shard.written.get(coords) is written:
-                    earlier = before[coords]
-                    if earlier is None:
-                        del shard.written[coords]
-                    else:
-                        shard.written[coords] = earlier
+            shard.refuse(mine)
             self._announce(shard, mine)
             self._forget_if_empty(shard)
             if shard.written:
@@ -324,6 +316,7 @@ class ShardQueue:
             self._room.release(shard, shard.publishing)
             shard.retry = RETRY_SECONDS[0]
             stored, shard.publishing = shard.publishing, {}
+            shard.settle(stored, is_stored=True)
             # Merges into values that others stored meanwhile gave chunks other than those announced.
             anew = {each: written for each, written in stored.items() if written.merge and generations[each] != written.generation}
             if anew:
@@ -349,7 +342,7 @@ class ShardQueue:
                     # The search for its array has used it at its new path.
                     return True
             self._room.release(shard, shard.written)
-            shard.written = {}
+            shard.clear()
             self._forget_if_empty(shard)
             return is_kept
 
