@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from zarrfs.arrays.flight import Flight
-from zarrfs.buffers import NDArray
+from zarrfs.buffers import Buffer, NDArray
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.memory.spill import is_mapped
 from zarrfs.model.chunk_grid import Coords
@@ -19,6 +20,13 @@ _FILES_TO_MEMORY = 32
 
 CacheKey = tuple[int, Coords]
 """The array's serial number and a chunk's coordinates."""
+
+
+class Encoded(NamedTuple):
+    """The encoded form of a chunk, requested from the store when `ChunkCache.changes` was ``since``."""
+
+    data: Buffer
+    since: int
 
 
 @dataclass(slots=True)
@@ -50,8 +58,8 @@ class ChunkCache:
     """Cache of decoded chunks (read-only arrays; None for a missing chunk), up to ``limit`` bytes of memory.
 
     Mapped files may hold a multiple of that. Entries for which ``budget`` has no memory are evicted. An entry records the generation
-    that it was read from, if the caller names one; a caller that names another generation gets a miss. `discard` during a decoding keeps
-    its result out of the cache: waiting readers read again.
+    that it was read from, if the caller names one; a caller that names another generation gets a miss. `discard` during a decoding, or
+    since ``changes`` was ``since``, keeps its result out of the cache: waiting readers read again.
     """
 
     def __init__(self, limit: int, budget: MemoryBudget | None = None) -> None:
@@ -61,6 +69,8 @@ class ChunkCache:
         self._budget = budget or MemoryBudget(UNLIMITED)
         self._budget.on_pressure(self._release)
         self.hits = 0
+        self.changes = 0
+        """Counts the calls of `discard` and `discard_all`."""
         self._entries: OrderedDict[CacheKey, _Entry] = OrderedDict()
         self._of: dict[int, set[Coords]] = {}
         self._readings: dict[CacheKey, _Reading] = {}
@@ -75,9 +85,15 @@ class ChunkCache:
         return (False, None) if entry is None else (True, entry.array)
 
     async def get(
-        self, key: CacheKey, read: Callable[[], Awaitable[NDArray | None]], generation: str | None = None
+        self,
+        key: CacheKey,
+        read: Callable[[], Awaitable[NDArray | None]],
+        generation: str | None = None,
+        since: int | None = None,
     ) -> NDArray | None:
-        """Return the chunk, from the cache or from ``read()``, which concurrent callers share."""
+        """Return the chunk, from the cache or from ``read()``, which concurrent callers share.
+
+        ``since``: the value of `changes` before the chunk was requested from the store, if ``read()`` decodes what was got before."""
         while True:
             entry = self._entries.get(key)
             if entry is not None and (generation is None or entry.generation == generation):
@@ -91,7 +107,7 @@ class ChunkCache:
             if reading.done and not reading.stale and generation in (None, reading.generation):
                 self.hits += 1
                 return reading.array
-        reading = self._readings[key] = _Reading(generation)
+        reading = self._readings[key] = _Reading(generation, stale=since not in (None, self.changes))
         with reading.flight.under_way():
             try:
                 reading.array = array = await read()
@@ -106,6 +122,7 @@ class ChunkCache:
 
     def discard(self, serial: int, coords: Coords | None = None) -> None:
         """Evict one chunk of an array, or all of them."""
+        self.changes += 1
         for each in [coords] if coords is not None else list(self._of.get(serial, ())):
             self._remove((serial, each))
         for key, reading in self._readings.items():
@@ -114,6 +131,7 @@ class ChunkCache:
 
     def discard_all(self) -> None:
         """Evict everything."""
+        self.changes += 1
         self._entries.clear()
         self._of.clear()
         self._budget.give(self.nbytes)

@@ -22,6 +22,7 @@ import trio
 
 from zarrfs import threads
 from zarrfs.arrays.array import Array, ChunkPart
+from zarrfs.arrays.chunk_cache import Encoded
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.filling import fill, part
 from zarrfs.arrays.flight import Flight
@@ -60,7 +61,7 @@ class ArrayReader:
     def __init__(self, array: Array, pool: ReaderPool) -> None:
         self.array = array
         self._earlier: weakref.WeakSet[ArrayReader] | None = None
-        self._pool = pool
+        self._pool, self.cache = pool, pool.cache
         metadata = array.metadata
         self._itemsize = metadata.data_type.itemsize
         self._slab_grid = SlabGrid(metadata.shape, metadata.chunk_grid, self._itemsize, pool.slab_nbytes)
@@ -99,22 +100,22 @@ class ArrayReader:
             for scope in self._ahead:
                 scope.cancel()
 
-    async def chunk(self, coords: Coords, generation: str | None = None, stored: Buffer | None = None) -> NDArray | None:
+    async def chunk(self, coords: Coords, generation: str | None = None, stored: Encoded | None = None) -> NDArray | None:
         """Return a decoded chunk at its full shape, through the cache, read-only; None if it is not stored.
 
         ``stored`` is its encoded form, if known. Raises `GenerationMismatch` if it is no longer of the requested ``generation``."""
 
-        async def read() -> NDArray | None:
-            if stored is not None:
-                return await self.array.decode_chunk(coords, stored)
-            return await self.array.read_chunk(coords, generation)
+        array = self.array
 
-        return await self._pool.cache.get((self.array.serial, coords), read, generation)
+        async def read() -> NDArray | None:
+            return await (array.read_chunk(coords, generation) if stored is None else array.decode_chunk(coords, stored.data))
+
+        return await self.cache.get((array.serial, coords), read, generation, None if stored is None else stored.since)
 
     def discard(self, coords: Coords | None = None) -> None:
         """Discard the decoded form of one chunk, or of all, here and in the readers that it follows."""
         serial, self._changes = self.array.serial, self._changes + 1
-        self._pool.cache.discard(serial, coords)
+        self.cache.discard(serial, coords)
         if coords is None:
             self._valid_until = float("-inf")
             self._pool.slabs.discard(serial)
@@ -283,7 +284,7 @@ class ArrayReader:
         unread: list[ChunkPart] = []
         known: list[tuple[ChunkPart, NDArray | None]] = []
         for chunk in chunks:
-            cached, elements = self._pool.cache.peek((self.array.serial, chunk.coords))
+            cached, elements = self.cache.peek((self.array.serial, chunk.coords))
             if cached:
                 known.append((chunk, elements))
             else:

@@ -198,11 +198,13 @@ class DecodedChunk(ChunkFile):
 
     async def open_to_change(self) -> Snapshot | None:
         if not self._is_variable and self._nbytes <= _AT_ONCE_NBYTES:
+            since = self._open_array.reader.cache.changes
             found = await self._open_array.array.stored_chunk(self._coords)
             if found is not None:
                 data, stat = found
                 self._cached_pages.begin(stat.generation, self._nbytes)
                 mtime_ns = self._context.times.mtime_ns_of(self.ident, size=self._nbytes, stored_ns=stat.mtime_ns)
+                stored = kept(data, self._room)
                 return DecodedSnapshot(
                     self._open_array,
                     self._coords,
@@ -211,7 +213,7 @@ class DecodedChunk(ChunkFile):
                     stat.generation,
                     self._room,
                     self._cached_pages,
-                    stored=kept(data, self._room),
+                    stored=(stored, since) if stored is not None else None,
                 )
         return await self.snapshot()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from zarrfs.arrays.chunk_cache import Encoded
 from zarrfs.buffers import Buffer, NDArray
 from zarrfs.errors import GenerationMismatch, StaleEntry
 from zarrfs.hierarchy.live_array import OpenArray
@@ -59,7 +60,7 @@ class CachedPages:
 
 
 class DecodedSnapshot(Snapshot):
-    """A decoded chunk at one generation; ``stored``: its encoded bytes, if read already."""
+    """A decoded chunk at one generation; ``stored``: its encoded bytes, if read already, and `Encoded.since`."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class DecodedSnapshot(Snapshot):
         cached_pages: CachedPages,
         *,
         data: Kept | None = None,
-        stored: Kept | None = None,
+        stored: tuple[Kept, int] | None = None,
     ) -> None:
         self._open_array = open_array
         self._coords = coords
@@ -97,7 +98,7 @@ class DecodedSnapshot(Snapshot):
     async def _read(self, offset: int, size: int) -> Buffer:
         if self._data is not None:
             return self._data.data[offset : offset + size]
-        stored = self._stored.data if self._stored is not None else None
+        stored = Encoded(self._stored[0].data, self._stored[1]) if self._stored is not None else None
         try:
             elements = await self._open_array.reader.chunk(self._coords, self._generation, stored)
         except GenerationMismatch as error:
