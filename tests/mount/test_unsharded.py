@@ -168,3 +168,29 @@ def test_folders_of_chunks_without_a_folder_in_the_store_take_files(store: Path,
         (chunks / "0").mkdir(parents=True)
         (chunks / "0" / "1").write_bytes(chunk)
         np.testing.assert_array_equal(array[:2, 3:6], ELEMENTS[:2, :3])
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_chunks_outside_a_smaller_shape_are_erased_from_their_shards(is_nested: bool, tmp_path: Path) -> None:
+    """They were no longer chunks when they were to be erased, and were visible again in the grown array."""
+    store = tmp_path / "store"
+    zarr.create_group(store)
+    inner = zarr.codecs.ShardingCodec(chunk_shape=(2,)) if is_nested else None
+    array: Any = zarr.create_array(
+        store,
+        name="a",
+        shape=(22,),
+        shards=(8,),
+        chunks=(4,) if is_nested else (2,),
+        dtype="i4",
+        serializer=inner or "auto",
+        compressors=None,
+    )
+    array[:] = np.arange(1, 23)
+    with mounted(f"{store}|unsharded:", "--resize-erases") as mount:
+        document = mount.path / "chunks" / "a" / ".zarray"
+        for length in (5, 22):
+            document.write_text(json.dumps(json.loads(document.read_text()) | {"shape": [length]}))
+        assert np.load(mount.path / "npy" / "a.npy").tolist() == [1, 2, 3, 4, 5, 6] + [0] * 16
+    assert sorted(path.name for path in (store / "a" / "c").iterdir()) == ["0"]
+    assert zarr.open_array(store / "a")[...].tolist() == [1, 2, 3, 4, 5, 6] + [0] * 16  # type: ignore[index, union-attr]

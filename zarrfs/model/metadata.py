@@ -7,7 +7,7 @@ stays there, as `zarrfs.dialects` amends documents rather than rewriting them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,11 +73,20 @@ class ArrayMetadata:
     @property
     def bundles(self) -> Iterator[tuple[ShardSpec, Shape]]:
         """Each of ``shards``, outermost first, with the grid of its content: chunks, or the shards of the next level."""
+        return self.bundles_of(self.grid_shape)
+
+    def bundles_of(self, grid_shape: Shape) -> Iterator[tuple[ShardSpec, Shape]]:
+        """Return `bundles` for another grid of chunks."""
         for level, spec in enumerate(self.shards):
-            grid_shape = self.grid_shape
+            within = grid_shape
             for inner in reversed(self.shards[level + 1 :]):
-                grid_shape = inner.grid_of_shards(grid_shape)
-            yield spec, grid_shape
+                within = inner.grid_of_shards(within)
+            yield spec, within
+
+    def grid_with(self, chunks: Iterable[Coords]) -> Shape:
+        """Return the shape of the grid extended to these chunks, and to all others that share a key with one of them."""
+        per_axis = zip(self.grid_shape, self.chunks_per_key, *chunks, strict=True)
+        return tuple(max(extent, (max(indices) // count + 1) * count) for extent, count, *indices in per_axis)
 
     @property
     def can_be_unsharded(self) -> bool:

@@ -18,7 +18,8 @@ from zarrfs.arrays.shard_index_cache import ShardIndexCache
 from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyConflict, MetadataError, NotPermitted, PrefixNotEmpty
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
-from zarrfs.model.metadata import ArrayMetadata, ArrayNode
+from zarrfs.model.chunk_grid import Coords, Shape
+from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
@@ -117,16 +118,16 @@ class UnshardedStore(ForwardingStore):
         open_array, metadata = self._open_arrays.get(node.chunk_prefix), node.metadata
         layout = (metadata.chunk_key_encoding, metadata.grid_shape, metadata.shards)
         if open_array is None or open_array.layout != layout:
-            open_array = self._open_arrays[node.chunk_prefix] = self._new_array(node.chunk_prefix, metadata, layout)
+            open_array = self._open_arrays[node.chunk_prefix] = self._new_array(node, metadata.grid_shape, layout)
             if len(self._open_arrays) > _ARRAYS:
                 self._open_arrays.popitem(last=False)
         self._open_arrays.move_to_end(node.chunk_prefix)
         return open_array
 
-    def _new_array(self, prefix: Prefix, metadata: ArrayMetadata, layout: tuple[object, ...]) -> _OpenArray:
+    def _new_array(self, node: ArrayNode, grid_shape: Shape, layout: tuple[object, ...] = ()) -> _OpenArray:
         store, grids = self.inner, []
-        for spec, grid_shape in metadata.bundles:
-            keys = prefix, metadata.chunk_key_encoding, grid_shape, spec
+        for spec, within in node.metadata.bundles_of(grid_shape):
+            keys = node.chunk_prefix, node.metadata.chunk_key_encoding, within, spec
             store = ShardingStore(store, *keys, self._indexes, self._counters, owner=self)
             grids.append(ShardedGrid.of(*keys))
         assert isinstance(store, ShardingStore)
@@ -265,9 +266,18 @@ class UnshardedStore(ForwardingStore):
         await self.erase_values([key])
 
     async def erase_values(self, keys: Iterable[Key]) -> None:
+        """Erase values, also of chunks that are not shown: the array may have become smaller since they were listed."""
         at: dict[Store, list[Key]] = {}
+        outside: dict[Prefix, tuple[ArrayNode, dict[Key, Coords]]] = {}
         for key in keys:
-            at.setdefault((await self._store_of(key))[0], []).append(key)
+            store, _ = await self._store_of(key)
+            node = (await self._arrays.folder(key.parent)).array
+            if (coords := self._outside(node, key)) is None or node is None:
+                at.setdefault(store, []).append(key)
+            else:
+                outside.setdefault(node.chunk_prefix, (node, {}))[1][key] = coords
+        for node, chunks in outside.values():
+            at[self._new_array(node, node.metadata.grid_with(chunks.values())).store] = list(chunks)
         for store, those in at.items():
             try:
                 if len(those) == 1:
@@ -277,6 +287,13 @@ class UnshardedStore(ForwardingStore):
             finally:
                 for key in those:
                     self._changed(key, store)
+
+    def _outside(self, node: ArrayNode | None, key: Key) -> Coords | None:
+        """Return the coordinates of a chunk of ``node`` outside of the grid; None for all other keys."""
+        if (open_array := self._open(node)) is None:
+            return None
+        coords = open_array.grid.chunks.decode(key)
+        return coords if coords is not None and not open_array.grid.chunks.holds(coords) else None
 
     async def erase_prefix(self, prefix: Prefix) -> None:
         open_array = await self._of_prefix(prefix)
