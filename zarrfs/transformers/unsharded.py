@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from zarrfs.arrays.counters import WorkCounters
@@ -26,8 +26,8 @@ from zarrfs.stores.change import Change
 from zarrfs.stores.presupposing import presupposed, presupposing_nothing
 from zarrfs.stores.values import DirEntry, Expected, Generation, Got, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
-from zarrfs.transformers.sharded_grid import ShardedGrid
-from zarrfs.transformers.sharding import INDEXES_NBYTES, ShardingStore
+from zarrfs.transformers.sharding import INDEXES_NBYTES
+from zarrfs.transformers.unsharded_array import UnshardedArray
 
 # Limits on open arrays, and on documents whose sizes are cached.
 _ARRAYS, _SIZES = 1024, 4096
@@ -56,35 +56,6 @@ class Arrays(Protocol):
     def changed(self, target: Key | Prefix) -> set[Prefix]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenArray:
-    """The chunks of a sharded array. ``grids`` has one grid for each level of shards, outermost first."""
-
-    layout: tuple[object, ...]
-    store: ShardingStore
-    grids: tuple[ShardedGrid, ...]
-
-    @property
-    def grid(self) -> ShardedGrid:
-        """The grid of the chunks."""
-        return self.grids[-1]
-
-    def is_chunk(self, key: Key) -> bool:
-        """Return True for a chunk key, inside of the grid or not."""
-        return self.grid.chunks.decode(key) is not None
-
-    def lies_inside(self, prefix: Prefix) -> bool:
-        """Return True if chunk keys begin with ``prefix``, and it is longer than the array's own prefix."""
-        return prefix != self.grid.chunks.prefix and self.grid.chunks.lead(prefix) is not None
-
-    def seen(self, change: Change) -> list[Change]:
-        """Translate a change of the inner store into the visible changes."""
-        changes = [change]
-        for grid in self.grids:
-            changes = [each for one in changes for each in grid.seen(one)]
-        return changes
-
-
 class UnshardedStore(ForwardingStore):
     """Shows ``inner`` as if none of the sharded ``arrays`` in it were sharded."""
 
@@ -93,7 +64,7 @@ class UnshardedStore(ForwardingStore):
         # A chunk's key is never a directory in ``inner``, even if shards have directories.
         self.capabilities = replace(inner.capabilities, hierarchical=False)
         self._arrays = arrays
-        self._open_arrays: OrderedDict[Prefix, _OpenArray] = OrderedDict()
+        self._open_arrays: OrderedDict[Prefix, UnshardedArray] = OrderedDict()
         self._sizes: OrderedDict[Key, tuple[Generation, int]] = OrderedDict()
         self._indexes = ShardIndexCache(INDEXES_NBYTES)
         self._counters = WorkCounters()
@@ -108,32 +79,25 @@ class UnshardedStore(ForwardingStore):
             return open_array.store, None
         return self.inner, folder.documents(key)
 
-    async def _of_prefix(self, prefix: Prefix) -> _OpenArray | None:
+    async def _of_prefix(self, prefix: Prefix) -> UnshardedArray | None:
         """Return the array whose folder is ``prefix``, or contains it."""
         return self._open((await self._arrays.folder(prefix)).array)
 
-    def _open(self, node: ArrayNode | None) -> _OpenArray | None:
+    def _open(self, node: ArrayNode | None) -> UnshardedArray | None:
         if node is None:
             return None
-        open_array, metadata = self._open_arrays.get(node.chunk_prefix), node.metadata
-        layout = (metadata.chunk_key_encoding, metadata.grid_shape, metadata.shards)
-        if open_array is None or open_array.layout != layout:
-            open_array = self._open_arrays[node.chunk_prefix] = self._new_array(node, metadata.grid_shape, layout)
+        open_array = self._open_arrays.get(node.chunk_prefix)
+        if open_array is None or not open_array.is_of(node.metadata):
+            open_array = self._open_arrays[node.chunk_prefix] = self._array_of(node, node.metadata.grid_shape)
             if len(self._open_arrays) > _ARRAYS:
                 self._open_arrays.popitem(last=False)
         self._open_arrays.move_to_end(node.chunk_prefix)
         return open_array
 
-    def _new_array(self, node: ArrayNode, grid_shape: Shape, layout: tuple[object, ...] = ()) -> _OpenArray:
-        store, grids = self.inner, []
-        for spec, within in node.metadata.bundles_of(grid_shape):
-            keys = node.chunk_prefix, node.metadata.chunk_key_encoding, within, spec
-            store = ShardingStore(store, *keys, self._indexes, self._counters, owner=self)
-            grids.append(ShardedGrid.of(*keys))
-        assert isinstance(store, ShardingStore)
-        return _OpenArray(layout, store, tuple(grids))
+    def _array_of(self, node: ArrayNode, grid_shape: Shape) -> UnshardedArray:
+        return UnshardedArray.of(node, grid_shape, self.inner, self._indexes, self._counters, owner=self)
 
-    def _known_over(self, target: Key | Prefix) -> _OpenArray | None:
+    def _known_over(self, target: Key | Prefix) -> UnshardedArray | None:
         """Return the open array whose prefix ``target`` begins with; the nearest if there are several."""
         for end in (*(n + 1 for n in range(len(target) - 1, -1, -1) if target[n] == "/"), 0):
             if (open_array := self._open_arrays.get(Prefix(target[:end]))) is not None:
@@ -272,12 +236,14 @@ class UnshardedStore(ForwardingStore):
         for key in keys:
             store, _ = await self._store_of(key)
             node = (await self._arrays.folder(key.parent)).array
-            if (coords := self._outside(node, key)) is None or node is None:
+            open_array = self._open(node)
+            coords = open_array.outside(key) if open_array is not None else None
+            if node is None or coords is None:
                 at.setdefault(store, []).append(key)
             else:
                 outside.setdefault(node.chunk_prefix, (node, {}))[1][key] = coords
         for node, chunks in outside.values():
-            at[self._new_array(node, node.metadata.grid_with(chunks.values())).store] = list(chunks)
+            at[self._array_of(node, node.metadata.grid_with(chunks.values())).store] = list(chunks)
         for store, those in at.items():
             try:
                 if len(those) == 1:
@@ -287,13 +253,6 @@ class UnshardedStore(ForwardingStore):
             finally:
                 for key in those:
                     self._changed(key, store)
-
-    def _outside(self, node: ArrayNode | None, key: Key) -> Coords | None:
-        """Return the coordinates of a chunk of ``node`` outside of the grid; None for all other keys."""
-        if (open_array := self._open(node)) is None:
-            return None
-        coords = open_array.grid.chunks.decode(key)
-        return coords if coords is not None and not open_array.grid.chunks.holds(coords) else None
 
     async def erase_prefix(self, prefix: Prefix) -> None:
         open_array = await self._of_prefix(prefix)
