@@ -23,6 +23,7 @@ from zarrfs.errors import (
     StoreFull,
     StoreTimeout,
 )
+from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.loading import Change
@@ -67,21 +68,22 @@ class Bench:
 
 
 class SlowToLoad(FakeContent):
-    """A value whose load never ends; ``loading`` is set when it begins."""
+    """A value whose load ends when ``may_end`` is set; ``loading`` is set when it begins."""
 
     loading: trio.Event
+    may_end: trio.Event
 
     async def load(self) -> Buffer | None:
         self.loading.set()
-        await trio.sleep_forever()
-        raise AssertionError("unreachable")
+        await self.may_end.wait()
+        return await super().load()
 
 
 @in_trio
 async def test_a_change_that_nobody_waits_for_loads_nothing_and_changes_nothing() -> None:
     area = StagingArea()
     content = SlowToLoad(b"value")
-    content.loading = trio.Event()
+    content.loading, content.may_end = trio.Event(), trio.Event()
     handle = await StagedFile(area, content).open(WRITE)
     changes: list[Change] = []
 
@@ -780,6 +782,27 @@ async def test_an_orphan_keeps_its_bytes_and_publishes_nothing() -> None:
     await handle.set_mtime(17)
     await handle.release()
     assert (bench.content.value, bench.content.published, bench.content.mtime_ns) == (None, 0, None)
+
+
+@in_trio
+async def test_nothing_is_kept_of_a_removed_value_whose_last_handle_was_released_while_it_was_loaded() -> None:
+    """The kept bytes counted in the budget for the rest of the mount."""
+    budget = MemoryBudget(1 << 20)
+    bench = Bench(budget=budget)
+    bench.content = content = SlowToLoad(b"value")
+    content.loading, content.may_end = trio.Event(), trio.Event()
+    handle = await StagedFile(bench.area, content).open(BOTH)
+
+    async def unlink() -> None:
+        async with bench.area.unnaming(content.ident):
+            await content.erase()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(unlink)
+        await content.loading.wait()
+        await handle.release()
+        content.may_end.set()
+    assert budget.nbytes == 0 and content.value is None
 
 
 @in_trio

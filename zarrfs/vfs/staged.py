@@ -273,9 +273,15 @@ class Staged:
         """Load the published value, so that handles can still read it after it is gone. The caller holds the lock."""
         if self.stage is None:
             try:
-                self.stage = await self.content.keep(self.area.room)
+                stage = await self.content.keep(self.area.room)
             except ZarrfsError as error:
                 log.warning("%r loses its name and cannot be kept for its open handles: %s", self.content.ident, error)
+                return
+            if self.handles:
+                self.stage = stage
+            elif stage is not None:
+                # The last handle was released meanwhile, which does not wait for the lock.
+                await stage.aclose()
 
     async def _publish(self, from_states: tuple[State, ...]) -> None:
         failures = self._failures
