@@ -764,6 +764,25 @@ async def test_a_publish_that_is_cancelled_has_failed() -> None:
     assert bench.content.value == b"Value"
 
 
+@in_trio
+async def test_a_creation_that_failed_leaves_no_handle() -> None:
+    """The next file of that name had one handle too many: its last release published nothing."""
+    bench = Bench()
+    stage = bench.content.stage
+
+    async def refuse(room: StagingRoom, *, empty: bool) -> Stage:
+        raise StoreTimeout("no answer")
+
+    bench.content.stage = refuse  # type: ignore[method-assign]
+    with pytest.raises(StoreTimeout):
+        await bench.file.create(WRITE)
+    assert bench.area.open_handles == 0 and bench.area.get("raw/k") is None
+    bench.content.stage = stage  # type: ignore[method-assign]
+    handle = await bench.file.create(WRITE)
+    await handle.release()
+    assert bench.content.value == b""
+
+
 # --- names that are lost and changed --------------------------------------------------------------------------------------------
 
 

@@ -122,7 +122,11 @@ class StagedFile(File):
     async def create(self, flags: OpenFlags) -> Handle:
         """Stage the new, empty file and open it; it is published at the release of its last handle at the latest."""
         staged = self.area.acquire(self.content)
-        await staged.create()
+        try:
+            await staged.create()
+        except BaseException:
+            await staged.release()
+            raise
         return StagedHandle(staged, flags, None, staged.epoch)
 
     async def truncate(self, size: int) -> None:
