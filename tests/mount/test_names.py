@@ -35,6 +35,26 @@ def test_an_array_saved_under_a_long_name_has_that_name_in_the_next_mount(tmp_pa
         assert all((np.load(mount.path / "npy" / name) == elements).all() for name in saved)
 
 
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@pytest.mark.parametrize(
+    ("dialect", "longest"), [("v3", 255), ("v2", 255), ("v3_2022", 244), ("v3_2022:text", 244), ("v3_2019", 249)]
+)
+def test_no_group_gets_a_name_too_long_for_its_document(view: str, dialect: str, longest: int, tmp_path: Path) -> None:
+    """mkdir(2) succeeded, and the group could not be stored at the end of the mount."""
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path / "store", "--new-dialect", dialect) as mount:
+        folder = mount.path / view
+        (folder / "a").mkdir()
+        for length in range(longest + 1, 256):
+            with pytest.raises(OSError, match="File name too long"):
+                (folder / ("x" * length)).mkdir()
+            with pytest.raises(OSError, match="File name too long"):
+                (folder / "a").rename(folder / ("x" * length))
+        (folder / ("x" * longest)).mkdir()
+    with mounted(tmp_path / "store") as mount:
+        assert sorted(path.name for path in (mount.path / view).iterdir() if path.is_dir()) == ["a", "x" * longest]
+
+
 @pytest.mark.parametrize("view", ["chunks", "zarr3", "npy"])
 @pytest.mark.parametrize("dialect", ["v3", "v2", "v1", "v0"])
 def test_no_group_gets_the_name_of_the_folder_for_operations(view: str, dialect: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing, suppress
 
@@ -12,6 +13,7 @@ from zarrfs.errors import (
     ContentInvalid,
     EntryExists,
     HiddenKeys,
+    KeyTooLong,
     MetadataError,
     NameInvalid,
     NotADirectory,
@@ -192,7 +194,7 @@ class NewNodes:
                         pending.append(node.path)
 
     async def check(self, layout: Layout, path: NodePath, old_path: NodePath | None = None) -> None:
-        """Raise `NotADirectory`, `NameInvalid` or `EntryExists` if no node can ever be created at ``path``.
+        """Raise `NotADirectory`, `NameInvalid`, `KeyTooLong` or `EntryExists` if no node can ever be created at ``path``.
 
         ``old_path``: the node to be renamed to it. Raises `StaleEntry` if it would be in a group that is unstored and gone.
         """
@@ -207,6 +209,11 @@ class NewNodes:
                 layout.check_name(above.name)
         if path != ROOT:
             layout.check_name(path.name)
+        longest = self._store.capabilities.name_nbytes
+        for key in layout.document_keys(path):
+            name = max(key.split("/"), key=_nbytes)
+            if longest is not None and _nbytes(name) > longest:
+                raise KeyTooLong(f"{path}: needs a document at {key!r}: {name!r} has more than {longest} bytes", key=path)
         if any(key.startswith(APART) for key in layout.document_keys(path)):
             raise NameInvalid(f"{path}: {APART} of the store is reserved for operations in progress", key=path)
         if layout.dialect.names_fold_case:
@@ -328,6 +335,10 @@ class NewNodes:
         else:
             groups = self._hierarchy.empty_groups
             groups.keep(group.path, groups.attributes(group.path))
+
+
+def _nbytes(name: str) -> int:
+    return len(os.fsencode(name))
 
 
 async def is_group_left(hierarchy: Hierarchy, group: NodePath) -> bool:

@@ -36,5 +36,7 @@ class Capabilities:
     """`Store.set_times` is supported."""
     watch: bool = False
     """`Store.watch` may report changes by other programs."""
+    name_nbytes: int | None = None
+    """Bytes of the longest part of a key between slashes; None without limit."""
     width: int = 64
     """Requests in flight up to which the store gets no slower."""

@@ -38,7 +38,7 @@ from zarrfs.stores.folder.held import HeldFiles
 from zarrfs.stores.folder.inline import InlineTree
 from zarrfs.stores.folder.lock import FolderLocks
 from zarrfs.stores.folder.mountpoints import Mountpoints
-from zarrfs.stores.folder.names import Parts, key_stat, parts_of
+from zarrfs.stores.folder.names import NAME_MAX, Parts, key_stat, parts_of
 from zarrfs.stores.folder.removal import remove_folder, remove_tree, remove_values
 from zarrfs.stores.folder.rights import Owner
 from zarrfs.stores.folder.several import read_several
@@ -70,7 +70,7 @@ class FolderStore(Store):
         self._held = HeldFiles(self._inline)
         self._mountpoints = Mountpoints()
         self.url = self._tree.path
-        self.capabilities = replace(self.capabilities, write=self._tree.writable, watch=self._tree.local)
+        self.capabilities = replace(self.capabilities, write=self._tree.writable, watch=self._tree.local, name_nbytes=NAME_MAX)
         # A set that checks the generation must observe every other set of its key end.
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
