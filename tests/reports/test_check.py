@@ -32,6 +32,8 @@ from zarrfs.stores.memory import MemoryStore
 
 ROOT = Path(__file__).parents[2]
 
+GROUP = b'{"zarr_format": 3, "node_type": "group"}'
+
 
 def checked(store: Path | str, path: str = "/", **options: Any) -> Report:
     return trio.run(check, MountConfig(store=str(store), **options), path)
@@ -328,3 +330,39 @@ def test_it_needs_no_fuse(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("values", "keys"),
+    [
+        (
+            {
+                "zarr.json": GROUP,
+                ".../zarr.json": GROUP,
+                "__x/zarr.json": GROUP,
+                "ok/zarr.json": GROUP,
+                ".../.../zarr.json": GROUP,
+                "__y/z": b"",
+            },
+            [".../zarr.json", "__x/zarr.json"],
+        ),
+        (
+            {
+                "zarr.json": b'{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0", "extensions": [],'
+                b' "metadata_encoding": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_key_suffix": ".json"}',
+                "meta/root/\xfc.group.json": b'{"attributes": {}}',
+                "meta/root/ok.group.json": b'{"attributes": {}}',
+            },
+            ["meta/root/\xfc.group.json"],
+        ),
+    ],
+)
+def test_nodes_at_invalid_names_are_named(
+    values: dict[str, bytes], keys: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No view shows them, and all was well."""
+    store = write(tmp_path, values)
+    report = checked(store)
+    assert sorted(finding.key or "" for finding in report.misnamed.first) == keys
+    assert main.run(["check", str(store)]) == 0
+    assert f"at a name that no node may have, where no view shows it, not checked: {len(keys)}" in capsys.readouterr().out

@@ -9,21 +9,23 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 import trio
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.errors import ChunkDecodeError
+from zarrfs.errors import ChunkDecodeError, ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords, in_grid
-from zarrfs.model.metadata import ArrayNode, Node, UnsupportedNode
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 from zarrfs.reports import check_shards, check_steps
 from zarrfs.reports.check_grid import coordinates, whole_grid
+from zarrfs.reports.check_names import misnamed
 from zarrfs.reports.findings import Finding, Report
 from zarrfs.reports.offline import below_array, hierarchy_of, open_offline, walk
 from zarrfs.stores.base import Store
@@ -91,6 +93,8 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
                 else:
                     await _look_below(hierarchy, node, report)
                     yield node.path
+            case GroupNode():
+                await _look_at_names(hierarchy, store, node, report)
 
 
 async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None:
@@ -112,6 +116,13 @@ async def _look_below(hierarchy: Hierarchy, node: ArrayNode, report: Report) -> 
             report.below.add(Finding(below, f"{node.path} is an array, without members"))
     except Exception as error:  # noqa: BLE001 - as above
         report.bad.add(Finding(node.path, f"nodes below not listed: {reason_of(node.path, error)}"))
+
+
+async def _look_at_names(hierarchy: Hierarchy, store: Store, group: GroupNode, report: Report) -> None:
+    """Report documents at names that no node may have. A group whose listing fails is reported by the walk."""
+    with suppress(ZarrfsError):
+        async for key in misnamed(hierarchy, store, group):
+            report.misnamed.add(Finding(group.path, f"no node of {group.dialect} may have this name", key))
 
 
 async def _total(array: Array, store: Store, report: Report) -> int:

@@ -28,6 +28,7 @@ def render(report: Report) -> Text:
         ("outside the grid, where no program reads it", report.outside, "dim"),
         ("hides documents of other layouts, which were not checked", report.hidden, "dim"),
         ("below an array, where no view shows it, not checked", report.below, "yellow"),
+        ("at a name that no node may have, where no view shows it, not checked", report.misnamed, "yellow"),
     ):
         _append(text, title, findings, style)
     return text.append_text(_summary(report))

@@ -55,8 +55,9 @@ class Report:
     ``bad``: invalid or unreadable nodes and chunks. ``unchecked``: possibly valid nodes with features that zarrfs does not support.
     ``outside``: keys of chunks outside of the grid, which no program reads and no specification forbids. ``hidden``: nodes at whose path
     there are also documents of other layouts, which are ignored and not checked; ``below``: nodes below an array, which no view shows and
-    which are not checked either. ``steps``: operations in several steps, in progress or interrupted; ``making``: those with nothing in
-    place yet; ``repaired``: those completed or undone. ``complete`` is False until the end is reached.
+    which are not checked either; ``misnamed``: documents at names that no node may have, with the same effect. ``steps``: operations in
+    several steps, in progress or interrupted; ``making``: those with nothing in place yet; ``repaired``: those completed or undone.
+    ``complete`` is False until the end is reached.
 
     ``shards``: number of indexes read, including nested ones. ``shard_chunks`` of ``shard_chunks_possible`` chunks are in them;
     ``shard_unused_nbytes`` of their bytes belong to no chunk.
@@ -78,6 +79,7 @@ class Report:
     outside: Findings = field(default_factory=Findings)
     hidden: Findings = field(default_factory=Findings)
     below: Findings = field(default_factory=Findings)
+    misnamed: Findings = field(default_factory=Findings)
     steps: Findings = field(default_factory=Findings)
     making: Findings = field(default_factory=Findings)
     repaired: Findings = field(default_factory=Findings)
@@ -89,7 +91,7 @@ class Report:
             "store complete nodes chunks stored_nbytes decoded_nbytes shards shard_chunks shard_chunks_possible shard_unused_nbytes"
         )
         members: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
-        for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden", "below"):
+        for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden", "below", "misnamed"):
             findings: Findings = getattr(self, name)
             members[f"{name}_count"] = findings.count
             members[name] = [each.to_json() for each in findings.first]
