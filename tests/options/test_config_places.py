@@ -59,6 +59,8 @@ def test_stores_that_mean_the_same_wherever_they_are_read(store: str, file: Path
         ('mountpoint = "canary"', "mountpoint: expected an absolute path:"),
         ('mountpoint = "~"', "mountpoint: expected"),
         ('mountpoint = "s3://canary/x"', "mountpoint: expected"),
+        ('log_file = "canary.log"', "log_file: expected an absolute path:"),
+        ('cache-dir = "canary"', "cache-dir: expected an absolute path:"),
         ('mountpont = "/x"', "unknown option 'mountpont'; did you mean mountpoint?"),
         ('strore = "/x"', "unknown option 'strore'; did you mean store?"),
     ],

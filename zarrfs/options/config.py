@@ -35,6 +35,8 @@ _PLACES = {
     "mountpoint": re.compile(r"/.*", re.DOTALL),
 }
 
+_ANYWHERE = "the file does not depend on the current folder"
+
 # Names of mount(8) for options that have another name here.
 _SYNONYMS = {
     "ro": ("read_only", "yes"),
@@ -375,6 +377,8 @@ def _from_toml(path: str) -> dict[str, str]:
             raise UsageError(f'{path}: {written}: expected octal digits in quotes, as in {written} = "022"')
         try:
             texts[name] = _text(value)
+            if options()[name].parse is _path and not texts[name].startswith(("/", "~")):
+                raise ValueError(f"expected an absolute path: {_ANYWHERE}")
         except ValueError as error:
             raise UsageError(f"{path}: {written}: {error}") from error
     for name, text in texts.items():
@@ -387,7 +391,7 @@ def _absolute(path: str, name: str, value: Any) -> str:
     # The value is not shown: the URL of a store may contain secrets.
     if not isinstance(value, str) or not _PLACES[name].fullmatch(value):
         what = "an absolute path or a URL" if name == "store" else "an absolute path"
-        raise UsageError(f"{path}: {name}: expected {what}: the file does not depend on the current folder")
+        raise UsageError(f"{path}: {name}: expected {what}: {_ANYWHERE}")
     return value
 
 
