@@ -260,3 +260,34 @@ def test_sed_and_cp_with_backups_and_tar_work_in_every_view(store: Path, tmp_pat
     assert json.loads((store / "a/zarr.json").read_text())["attributes"] == {"unit": "newest"}
     assert zarr.open_array(str(store / "copies/of/a"), mode="r")[:].tolist() == [7] * 4
     assert zarr.open_array(str(store / "b"), mode="r")[:].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("document", ["chunks/.zattrs", "chunks/a/.zattrs", "zarr3/zarr.json", "zarr3/a/zarr.json"])
+def test_patch_edits_a_document(document: str, store: Path, tmp_path: Path) -> None:
+    """It writes NAME.o and six characters, which was EINVAL."""
+    demand("patch")
+    with mounted(store) as mount:
+        path = mount.path / document
+        attributes = {"title": "one"}
+        edited = json.loads(path.read_text()) if path.exists() else {}
+        (edited if path.name == ".zattrs" else edited["attributes"]).update(attributes)
+        path.write_text(json.dumps(edited, indent=1))
+        before = path.read_text()
+        old, new = tmp_path / "old", tmp_path / "new"
+        old.write_text(before)
+        new.write_text(before.replace('"one"', '"two"'))
+        diff = run("diff", "-u", old, new, check=False)
+        (tmp_path / "change.patch").write_bytes(diff.stdout)
+        run("patch", "-s", path, tmp_path / "change.patch")
+        assert path.read_text() == new.read_text()
+        assert not [name for name in os.listdir(path.parent) if ".o" in name]
+    attributes = dict(zarr.open(str(store), mode="r", path="a" if "/a/" in document else "").attrs)
+    assert attributes["title"] == "two"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_name_of_patch_belongs_to_a_file(folder: str, store: Path) -> None:
+    with mounted(store) as mount:
+        for name in ("x.oAb12Cd", "zarr.json.o12345", "zarr.json.oAb12Cde", "zarr.json.pAb12Cd"):
+            with pytest.raises(OSError, match="Invalid argument"):
+                (mount.path / folder / name).write_bytes(b"x")

@@ -15,6 +15,8 @@ Programs write a value under another name and rename it. Each of these patterns 
     32 hex digits       ``uuid4().hex``
     digits alone        vim's ``4913``, its test for a writable folder
 
+patch(1) writes ``NAME.o??????`` beside the file NAME that it edits: such a name is temporary only if there is such a file (`edited`).
+
 A name that the view can represent (a chunk, a document, an array's file) is never temporary; the view checks that first. The documents of
 another view are not temporary either, although some begin with a dot: mv(1) of an array from that view would succeed, and lose the array.
 """
@@ -28,6 +30,15 @@ from collections.abc import Iterable
 _OF_PROGRAMS = re.compile(
     r"\..*|.*~|.*\.(?:partial|part|tmp|__lock)|tmp.*|(?:sed|XX|.*\.gawk\.).{6}|#.*#|[0-9a-f]{32}|[0-9]+", re.DOTALL
 )
+
+
+_OF_PATCH = re.compile(r"(.+)\.o[0-9A-Za-z]{6}", re.DOTALL)
+
+
+def edited(name: str) -> str | None:
+    """Return the name of the file that patch(1) edits if it creates ``name``; None if it would not create such a name."""
+    match = _OF_PATCH.fullmatch(name)
+    return match[1] if match is not None else None
 
 
 class TemporaryNames:

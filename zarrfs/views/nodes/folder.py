@@ -34,9 +34,10 @@ from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs.content import Content
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, no_such_entry
+from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, find, no_such_entry
 from zarrfs.vfs.overlay import OverlayDirectory
 from zarrfs.vfs.temporary import TemporaryContent, is_temporary
+from zarrfs.vfs.temporary_names import edited
 from zarrfs.vfs.times import ANY
 from zarrfs.views.extended_attributes import BECOMING
 from zarrfs.views.group_directory import child_path
@@ -271,6 +272,8 @@ class NodeFolder(OverlayDirectory):
         if content is not None:
             return content
         if name in self.view_format.ignored or name in self._context.temporary_names or await self._may_wait(contents, name):
+            return temporary
+        if (original := edited(name)) is not None and isinstance(await find(self, original), StagedFile):
             return temporary
         raise NameInvalid(
             f"{self.ident(name)}: in {self.view_format.view}/ a file is a document, a chunk of an array, or has a temporary name",
