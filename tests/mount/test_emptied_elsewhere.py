@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -98,6 +99,24 @@ def test_a_descriptor_of_the_old_array_does_not_empty_the_one_that_has_its_name(
     assert sorted(elements.tolist() for _, elements in layout.arrays(store)) == sorted(
         each.tolist() for each in ([OLD, OTHER] if end is replaced else [OTHER])
     )
+
+
+@pytest.mark.parametrize("layout", [layouts.V2, layouts.V3], ids=lambda layout: layout.dialect)
+def test_an_equal_array_in_the_very_folder_of_the_old_one_is_the_same_array(layout: Layout, tmp_path: Path) -> None:
+    """As tensorstore leaves it with ``delete_existing``."""
+    layout.make_store(store := tmp_path / "store")
+    for name, elements in (("g/a", OLD), ("g/b", OTHER)):
+        layout.create(store, name, elements, 1, is_sharded=False)
+    with mounted(store, *UNAWARE) as mount:
+        fd = os.open(mount.path / "npy/g/a.npy", os.O_RDWR)
+        os.pwrite(fd, b"\x63", 128)
+        shutil.copytree(store / "g/b", tmp_path / "new")
+        for each in (store / "g/a").iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        shutil.copytree(tmp_path / "new", store / "g/a", dirs_exist_ok=True)
+        os.fsync(fd)
+        os.close(fd)
+    assert sorted(elements.tolist() for _, elements in layout.arrays(store)) == [OTHER.tolist(), [0x63, *OTHER[1:].tolist()]]
 
 
 @every_layout
