@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import resource
 import threading
@@ -101,3 +102,58 @@ def test_more_files_are_open_than_the_daemon_has_descriptors(tmp_path: Path) -> 
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert (store / "new").read_bytes() == b"new"
+
+
+UNWATCHED = ("--no-watch", "--metadata-ttl", "60")
+
+
+def append(path: Path, data: bytes) -> None:
+    """Run as a shell does with ``>>``: open(path, "ab") of Python requests the size first."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+    os.write(fd, data)
+    os.close(fd)
+
+
+@pytest.mark.parametrize("options", [(), UNWATCHED], ids=["watched", "unwatched"])
+@pytest.mark.parametrize("present", [b"a longer one, of another program\n", b"x\n"], ids=["longer", "shorter"])
+def test_bytes_are_appended_to_the_value_that_is_there_at_the_open(
+    tmp_path: Path, present: bytes, options: tuple[str, ...]
+) -> None:
+    """They were in the middle of it, over its bytes, or after zeros that nobody wrote: at the end of the value that the mount wrote."""
+    store = write(tmp_path / "store", {"k": b"one\n"})
+    with mounted(store, *options) as mount:
+        append(mount.path / "raw/k", b"two\n")
+        (store / "k").write_bytes(present)
+        append(mount.path / "raw/k", b"three\n")
+        assert (store / "k").read_bytes() == present + b"three\n"
+        assert (mount.path / "raw/k").read_bytes() == present + b"three\n"
+
+
+@pytest.mark.parametrize("options", [(), UNWATCHED], ids=["watched", "unwatched"])
+def test_an_append_after_a_publish_and_a_change_by_another_program_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """It was written over the other program's bytes, and close(2) and fsync(2) were 0."""
+    store = write(tmp_path / "store", {"k": b"one\n"})
+    with mounted(store, *options) as mount:
+        fd = os.open(mount.path / "raw/k", os.O_WRONLY | os.O_APPEND)
+        os.write(fd, b"two\n")
+        os.fsync(fd)
+        append(store / "k", b"of another program\n")
+        with pytest.raises(OSError, match="Stale"):
+            os.write(fd, b"3\n")
+        os.fsync(fd)
+        assert (store / "k").read_bytes() == b"one\ntwo\nof another program\n"
+        append(mount.path / "raw/k", b"four\n")
+        os.close(fd)
+        assert (store / "k").read_bytes() == b"one\ntwo\nof another program\nfour\n"
+
+
+def test_a_page_of_a_mapping_is_no_append(tmp_path: Path) -> None:
+    store = write(tmp_path / "store", {"k": b"a" * 5000})
+    with mounted(store) as mount:
+        fd = os.open(mount.path / "raw/k", os.O_RDWR | os.O_APPEND)
+        with mmap.mmap(fd, 0) as mapped:
+            mapped[:2] = mapped[4998:] = b"bb"
+            mapped.flush()
+        os.write(fd, b"end")
+        os.close(fd)
+        assert (store / "k").read_bytes() == b"bb" + b"a" * 4996 + b"bbend"

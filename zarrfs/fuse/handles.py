@@ -17,15 +17,18 @@ _KEPT = 4096
 class OpenFile:
     """An open file.
 
-    ``opener``: the thread that opened it, 0 if unknown; ``writes``: opened for writing; ``written``: changed through this descriptor.
-    ``direct``: it does not use the kernel's pages.
+    ``opener``: the thread that opened it, 0 if unknown; ``writes``: opened for writing; ``appends``: with O_APPEND; ``written``: changed
+    through this descriptor. ``direct``: it does not use the kernel's pages.
     """
 
-    __slots__ = ("_since", "handle", "inode", "opener", "writes", "written")
+    __slots__ = ("_appends", "_since", "handle", "inode", "opener", "writes", "written")
 
-    def __init__(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False, direct: bool = False) -> None:
+    def __init__(
+        self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False, appends: bool = False, direct: bool = False
+    ) -> None:
         self.opener = opener
         self.writes = writes
+        self._appends = appends
         self.inode = inode
         self.handle = handle
         self.written = False
@@ -35,6 +38,11 @@ class OpenFile:
     def pages(self) -> object:
         """`Handle.pages`; None if it uses none, or after a WRITE since the open: the kernel may keep bytes that are refused or lost."""
         return self.handle.pages if self._since == self.inode.writes else None
+
+    async def write(self, offset: int, data: bytes) -> int:
+        """Write to it. With O_APPEND, the kernel writes at the end of the file by the size that it has; other offsets are of mappings."""
+        at_end = self._appends and offset == self.inode.size
+        return await (self.handle.append if at_end else self.handle.write)(offset, data)
 
     def changing(self) -> AbstractContextManager[None]:
         """Return `Inode.changing` for a request that publishes what was written."""

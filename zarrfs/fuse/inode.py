@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from zarrfs.errors import StaleEntry
 from zarrfs.fuse.stamps import is_same, same_size
 from zarrfs.vfs.node import Directory, File, VfsNode
 
@@ -127,6 +128,14 @@ class Inode:
         self.doubtful = self.doubtful or not is_same(self.stamp, stamp)
         self.stamp = stamp
         self.expired = False
+
+    def require_size(self, size: int) -> None:
+        """Raise `StaleEntry` if the kernel has another size: it would append there, without asking. After the error it asks.
+
+        The pages may be of that value, too."""
+        if self.size not in (-1, size):
+            self.doubtful = True
+            raise StaleEntry(f"{self.path!r}: has another size now", key=self.path)
 
     def is_still(self, stamp: int) -> bool:
         """Return True if an entry with this ``stamp`` is the file whose attributes the kernel has.

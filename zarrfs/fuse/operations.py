@@ -88,7 +88,7 @@ class Operations(pyfuse3.Operations):
         entry = self.inodes[inode]
         open_file = self.session.files.get(fh) if fh is not None else None
         if fields.update_size:
-            size = await self._size(entry) if attr.st_size else 0
+            size = await self.session.end_of(entry) if attr.st_size else 0
             # By path: the caller has no handle.
             with self.session.reads.changing(entry, open_file.opener if open_file is not None else ctx.pid if ctx else 0):
                 if open_file is not None:
@@ -269,13 +269,16 @@ class Operations(pyfuse3.Operations):
             return self._file_info(entry, handle, how, keep_cache=False, opener=opener, direct=another)
         try:
             since_ns = time.monotonic_ns()
-            stamp = entry.stamp if handle.direct else entry.settled(stamp_of(await handle.attributes()), since_ns)
+            attributes = None if handle.direct else await handle.attributes()
+            stamp = entry.stamp if attributes is None else entry.settled(stamp_of(attributes), since_ns)
             # It may have become another file since it was found, or another open may be complete. From here on nothing is awaited.
             self._part_from_another(entry, handle.of)
             if entry.nameless or (entry.stamp and not matches_kernel(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
                 # The value was replaced since the kernel got its size.
                 entry.stamp = -1
                 raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
+            if how.append and attributes is not None:
+                entry.require_size(attributes.size)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await handle.release()
@@ -354,18 +357,19 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def write(self, fh: pyfuse3.FileHandleT, off: int, buf: bytes) -> int:
         open_file = self.session.files[fh]
-        open_file.inode.stamp, open_file.inode.pages = 0, None
-        open_file.inode.writes += 1
+        inode = open_file.inode
+        inode.stamp, inode.pages = 0, None
+        inode.writes += 1
         open_file.written = True
         try:
-            with self.session.reads.changing(open_file.inode, open_file.opener, off, off + len(buf)):
+            with self.session.reads.changing(inode, open_file.opener, off, off + len(buf)):
                 # The size matters only for a write that leaves a gap.
-                size = open_file.inode.size if 0 <= off <= open_file.inode.size else await self._size(open_file.inode) if off else 0
-                done = await open_file.handle.write(off, buf)
+                size = inode.size if 0 <= off <= inode.size else await self.session.end_of(inode) if off else 0
+                done = await open_file.write(off, buf)
             if off > size:
-                await self.session.past_the_end.written(open_file.inode, size, off, list(self.session.files.values()))
-            open_file.inode.size = max(open_file.inode.size, size, off + done)
-            open_file.inode.expired = True
+                await self.session.past_the_end.written(inode, size, off, list(self.session.files.values()))
+            inode.size = max(inode.size, size, off + done)
+            inode.expired = True
             return done
         except Exception as error:
             await self.session.unheard.refused(open_file, off, error)
@@ -433,16 +437,9 @@ class Operations(pyfuse3.Operations):
         entry = self.session.refer(parent, name, node, attributes, since_ns)
         return self._attributor.entry(entry.ino, attributes, epoch, entry.path)
 
-    async def _size(self, inode: Inode) -> int:
-        """Return the larger of a file's size and the kernel's idea of it: all before that is data."""
-        try:
-            return max(inode.size, (await self.session.attributes(inode)).size)
-        except ZarrfsError:
-            return max(inode.size, 0)
-
     def _file_info(
         self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int = 0, direct: bool = False
     ) -> pyfuse3.FileInfo:
         direct = direct or handle.direct
-        number = pyfuse3.FileHandleT(self.session.add_file(inode, handle, opener, writes=how.write, direct=direct))
-        return pyfuse3.FileInfo(fh=number, direct_io=direct, keep_cache=keep_cache)
+        number = self.session.add_file(inode, handle, opener, writes=how.write, appends=how.append, direct=direct)
+        return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(number), direct_io=direct, keep_cache=keep_cache)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory, StaleEntry
+from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory, StaleEntry, ZarrfsError
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.inode import NAMELESS, NOW, Inode
 from zarrfs.fuse.inodes import InodeTable
@@ -264,10 +264,12 @@ class Session:
                 found = found or open_file
         return found
 
-    def add_file(self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False, direct: bool = False) -> int:
+    def add_file(
+        self, inode: Inode, handle: Handle, opener: int = 0, *, writes: bool = False, appends: bool = False, direct: bool = False
+    ) -> int:
         """Register an open ``handle``, as `OpenFile`, and return its number."""
         number = self._new_handle()
-        self.files[number] = OpenFile(inode, handle, opener, writes=writes, direct=direct)
+        self.files[number] = OpenFile(inode, handle, opener, writes=writes, appends=appends, direct=direct)
         self.inodes.add_open(inode)
         return number
 
@@ -360,6 +362,13 @@ class Session:
             self.notifier.entry(inode.parent.ino, inode.name)
             with trio.move_on_after(MOMENT):
                 await self.notifier.drained()
+
+    async def end_of(self, inode: Inode) -> int:
+        """Return the larger of a file's size and the kernel's idea of it: all before that is data."""
+        try:
+            return max(inode.size, (await self.attributes(inode)).size)
+        except ZarrfsError:
+            return max(inode.size, 0)
 
     def forget_pages_if_superseded(self, open_file: OpenFile) -> None:
         """Invalidate the pages of a superseded file after a publish: the bytes become part of the present value, only which is right."""

@@ -90,7 +90,9 @@ def statvfs(space: tuple[int, int] | None) -> pyfuse3.StatvfsData:
 def open_flags(flags: int) -> OpenFlags:
     """Return the flags of open(2). O_TRUNC changes the file in any access mode, as on other file systems of Linux."""
     mode, truncate = flags & os.O_ACCMODE, bool(flags & os.O_TRUNC)
-    return OpenFlags(read=mode != os.O_WRONLY, write=mode != os.O_RDONLY or truncate, truncate=truncate)
+    return OpenFlags(
+        read=mode != os.O_WRONLY, write=mode != os.O_RDONLY or truncate, truncate=truncate, append=bool(flags & os.O_APPEND)
+    )
 
 
 def text_of(name: bytes) -> str:

@@ -213,12 +213,18 @@ class StagedHandle(Handle):
         return self._flags.write and staged.content.merged and staged.own_epoch > self._opened and not staged.is_lost
 
     async def write(self, offset: int, data: Buffer) -> int:
+        return await self._write(offset, data, at_end=False)
+
+    async def append(self, offset: int, data: Buffer) -> int:
+        return await self._write(offset, data, at_end=True)
+
+    async def _write(self, offset: int, data: Buffer, *, at_end: bool) -> int:
         if not self._flags.write:
             return await super().write(offset, data)
         self._require_current()
         # If earlier writes are staged, a refusal of this one does not report the result of publishing them.
         with _reporting(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
-            done = await self._staged.write(offset, data, self._snapshot, self._epoch, self._emptied)
+            done = await self._staged.write(offset, data, self._snapshot, self._epoch, self._emptied, at_end=at_end)
         await self._drop_snapshot()
         return done
 

@@ -43,11 +43,12 @@ class Attributes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenFlags:
-    """The flags of an open: access mode of open(2) and O_TRUNC."""
+    """The flags of an open: access mode of open(2), O_TRUNC and O_APPEND."""
 
     read: bool = True
     write: bool = False
     truncate: bool = False
+    append: bool = False
 
 
 class VfsNode(abc.ABC):
@@ -205,6 +206,10 @@ class Handle(abc.ABC):
     async def write(self, offset: int, data: Buffer) -> int:
         """Stage ``data`` at ``offset``; return the number of bytes accepted. Raises `FileTooLarge`, `NotPermitted`."""
         raise NotPermitted("this file is not open for writing")
+
+    async def append(self, offset: int, data: Buffer) -> int:
+        """Run `write` at ``offset``, which has to be the end of the file; else an implementation may raise `StaleEntry`."""
+        return await self.write(offset, data)
 
     async def truncate(self, size: int) -> None:
         """Run ftruncate(2)."""

@@ -151,12 +151,20 @@ class Staged:
             raise StaleEntry(f"{ident} is another array now, or in another layout: open the file again", key=ident)
 
     async def write(
-        self, offset: int, data: Buffer, seen: Snapshot | None = None, epoch: int = 0, emptied: int | None = None
+        self,
+        offset: int,
+        data: Buffer,
+        seen: Snapshot | None = None,
+        epoch: int = 0,
+        emptied: int | None = None,
+        *,
+        at_end: bool = False,
     ) -> int:
         """Stage ``data``; the published bytes needed beside it are loaded first, unless truncated.
 
         ``seen`` is the value that the writer has open since ``epoch``; later values published through this file are its own changes.
-        ``emptied``: see `require_current`. Raises `StaleEntry` if another program has replaced it meanwhile."""
+        ``emptied``: see `require_current`; ``at_end``: see `Handle.append`. Raises `StaleEntry` if another program has replaced it
+        meanwhile."""
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
             if emptied is not None:
@@ -168,6 +176,10 @@ class Staged:
             stage = await self._staged(
                 empty=empty, seen=seen if self.own_epoch <= epoch else None, new_nbytes=0 if offset else len(data)
             )
+            if at_end and offset != stage.size:
+                # The offset is the end of a value that another program has replaced: bytes of the present one, or zeros, would be there.
+                ident = self.content.ident
+                raise StaleEntry(f"{ident} has {stage.size} bytes now, not {offset}: open the file again to append", key=ident)
             if known:
                 await stage.write_over(offset, data, known)
             else:
