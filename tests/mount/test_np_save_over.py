@@ -162,3 +162,15 @@ def test_a_name_that_is_taken_by_what_the_view_does_not_show_is_eexist(tmp_path:
                 os.rename(mount.path / "npy/a.npy", mount.path / f"npy/{name}.npy")
             assert f"/{name} already exists and is not an array that npy/ can show" in str(mount.errors())
         assert sorted(os.listdir(mount.path / "npy")) == ["a.npy", "bad.unsupported.txt", "group", "texts.unsupported.txt"]
+
+
+def test_an_array_that_came_behind_the_mount_unseen_is_saved_over(tmp_path: Path) -> None:
+    """The file was created as that of a new array, and its close was EEXIST."""
+    zarr.create_group(str(tmp_path / "store"), zarr_format=3)
+    with mounted(tmp_path / "store", "--no-watch", "--metadata-ttl", "600") as mount:
+        assert not (mount.path / "npy/a.npy").exists()
+        made(tmp_path / "new")
+        (tmp_path / "new/a").rename(tmp_path / "store/a")
+        np.save(mount.path / "npy/a.npy", np.full((20, 30), 5, "f4"))
+        assert told(mount)["attributes"]["units"] == "m"
+    assert (zarr.open_array(str(tmp_path / "store/a"), mode="r")[...] == 5).all()

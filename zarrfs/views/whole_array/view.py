@@ -235,7 +235,8 @@ class WholeArrayGroup(OverlayDirectory):
             raise NameInvalid(f"{ident}: in {self.view}/ a name has at most {MAX_ENTRY_NBYTES} bytes", key=ident)
         old = renamed.content.path if renamed is not None and isinstance(renamed.content, WholeArrayContent) else None
         await self.context.editor.check_creatable(path, old)
-        if await self.context.hierarchy.node(path) is not None:
+        # Another program may have put an array there in this moment, which is not reported yet: then the file is opened and emptied.
+        if await self.context.hierarchy.reread(path) is not None:
             raise NameTaken(f"{path} already exists and is not an array that {self.view}/ can show", key=path)
         return WholeArrayContent(self.context, path, self.container)
 
