@@ -211,11 +211,10 @@ class NewNodes:
             layout.check_name(path.name)
         longest = self._store.capabilities.name_nbytes
         for key in layout.document_keys(path):
-            name = max(key.split("/"), key=_nbytes)
-            if longest is not None and _nbytes(name) > longest:
-                raise KeyTooLong(f"{path}: needs a document at {key!r}: {name!r} has more than {longest} bytes", key=path)
-        if any(key.startswith(APART) for key in layout.document_keys(path)):
-            raise NameInvalid(f"{path}: {APART} of the store is reserved for operations in progress", key=path)
+            if key.startswith(APART):
+                raise NameInvalid(f"{path}: {APART} of the store is reserved for operations in progress", key=path)
+            if longest is not None and any(len(os.fsencode(name)) > longest for name in key.split("/")):
+                raise KeyTooLong(f"{path}: needs a document at {key!r}: a name has more than {longest} bytes", key=path)
         if layout.dialect.names_fold_case:
             await self._check_siblings(path, old_path)
 
@@ -335,10 +334,6 @@ class NewNodes:
         else:
             groups = self._hierarchy.empty_groups
             groups.keep(group.path, groups.attributes(group.path))
-
-
-def _nbytes(name: str) -> int:
-    return len(os.fsencode(name))
 
 
 async def is_group_left(hierarchy: Hierarchy, group: NodePath) -> bool:
