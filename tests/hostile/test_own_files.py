@@ -176,7 +176,7 @@ def test_a_mount_with_such_a_log_is_refused(eve: Path) -> None:
 def test_a_cache_folder_behind_a_link_of_somebody_else(eve: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     act(EVE, 'ln -s "$1/root" "$2/cache" && ln -s "$1/root" "$2/.cache"', eve.parent, eve)
     before = snapshot(eve.parent)
-    with pytest.raises(PermissionError):
+    with pytest.raises(UsageError, match="belongs to another user: choose another with --cache-dir"):
         cache_directory(MountConfig(store="memory:", cache_dir=str(eve / "cache/new")))
     # The environment is Eve's, as after sudo -E.
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

@@ -232,6 +232,12 @@ async def test_layers_that_make_no_sense(url: str) -> None:
     assert "\n" not in str(raised.value) and url in str(raised.value)
 
 
+@trio_test
+async def test_an_unknown_layer_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"supported are .*PATH\|zip:PREFIX.* and unsharded: as the last one"):
+        await open_store("x|nosuch:")
+
+
 def test_a_path_in_a_url_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a|zip:b").touch()

@@ -109,7 +109,7 @@ def _layered(url: str, first: str, layers: list[str]) -> StoreUrl:
     """Return the URL of an archive at a path, and of the prefix in it."""
     below = parse(first)
     scheme, colon, prefix = layers[0].partition(":")
-    plugin = plugin_of_scheme(scheme.lower(), url) if colon else None
+    plugin = _plugin(scheme.lower()) if colon else None
     further = [layer.partition(":") for layer in layers[1:]]
     is_same = all(each and plugin is not None and kind.lower() in plugin.schemes for kind, each, _ in further)
     if not is_same or not below.is_local or plugin is None or plugin.open_inside is None:
@@ -121,10 +121,14 @@ def _layered(url: str, first: str, layers: list[str]) -> StoreUrl:
     return StoreUrl(below.scheme, below.location, plugin, inside)
 
 
+def _plugin(scheme: str) -> StorePlugin | None:
+    return next((plugin for plugin in store_plugins() if scheme in plugin.schemes), None)
+
+
 def plugin_of_scheme(scheme: str, url: str) -> StorePlugin:
-    for plugin in store_plugins():
-        if scheme in plugin.schemes:
-            return plugin
+    plugin = _plugin(scheme)
+    if plugin is not None:
+        return plugin
     known = sorted({scheme for plugin in store_plugins() for scheme in plugin.schemes})
     raise UsageError(f"{url}: unknown kind of store {scheme!r}; expected a path, or one of {', '.join(f'{s}:' for s in known)}")
 
