@@ -198,7 +198,8 @@ class Intent(Apart):
                 await self.forget()
                 for part in (self.new, self.old, self.gone):
                     await erase_in_steps(self.store, part)
-                await erase_in_steps(self.store, self.prefix)
+                # A value whose writer was cancelled may arrive until here: this waits for it.
+                await self.store.erase_prefix(self.prefix)
                 with suppress(ZarrfsError):
                     await self.store.remove_prefix(APART)
         except ZarrfsError as error:
