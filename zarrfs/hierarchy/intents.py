@@ -32,7 +32,7 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.erasing import erase_in_steps
-from zarrfs.hierarchy.moves import apart_in, rename, rename_in_order
+from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_in_order, rename_rest
 from zarrfs.hierarchy.putting import put_all
 from zarrfs.hierarchy.records import MAX_NBYTES, Record
 from zarrfs.hierarchy.resolving import Apart, resolve
@@ -70,6 +70,8 @@ class Intent(Apart):
         """True if all content is in its final position, whatever the record says."""
         self.on_done: OnDone | None = None
         """Called once (`done`) when the operation is found to be completed, by whichever attempt: arrays in use follow."""
+        self._going_back: list[tuple[Target, Target]] | None = None
+        """What a `move` that found a part missing has to rename back."""
         self._steps: list[trio.Event] = []
         self._late: list[trio.Event] = []
 
@@ -237,8 +239,11 @@ class Intent(Apart):
     async def move(self, record: Record) -> None:
         """Rename all ``moves`` of a record. If it raises, `resolve` undoes or completes it."""
         await self.begin(record)
-        for target, apart in reversed(apart_in(self.old, record.moved)):
+        pairs = apart_in(self.old, record.moved)
+        for number, (target, apart) in reversed(list(enumerate(pairs))):
             if not await rename(self.store, target, apart):
+                # The last chunk may have been removed late. The rest belongs where it was, without this part.
+                self._going_back = [(apart, target) for target, apart in pairs[number + 1 :]]
                 raise NoSuchEntry(f"{record.path}: {target} was moved or removed by another program", key=target)
         await self.note(record := replace(record, is_placing=True))
         await rename_in_order(self.store, self.rest(record))
@@ -255,6 +260,11 @@ class Intent(Apart):
     async def resolve(self) -> bool:
         """Run `resolve` with the last stored record."""
         if self.is_unknown:
+            return False
+        if self._going_back is not None:
+            await rename_rest(self.store, self._going_back)
+            await self.forget()
+            self._going_back = self.on_done = None
             return False
         if (begun := self._noted) is not None and begun.moves:
             # Its update, or its erasure at the end, may have failed and yet taken effect.

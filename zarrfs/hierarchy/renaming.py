@@ -209,16 +209,17 @@ class Renaming:
         except MetadataError as error:
             raise NameInvalid(f"{new_path}: cannot be a node: {error}", key=new_path) from error
         pairs = list(self._pairs(layout, path, new_path, node))
-        there = [pair async for pair in self._there(pairs)]
         documents = layout.document_keys(path)
-        if not (is_implicit(node) or self._hierarchy.empty_groups.any_below(path) or any(old in documents for old, _ in there)):
-            # Its chunks alone would be moved to where they belong to no array.
-            raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
-        replaced = [each async for each in self._replaced(layout, new_path, target, [new for _, new in there])]
-        if any(new == "" for _, new in there) or len({new for _, new in there}) < len(there):
-            raise AcrossViews(f"{path}: no keys for its documents at {new_path}", key=path)
         live = self._hierarchy.live
         async with live.lock.changing(path.prefix, new_path.prefix, *(each for pair in pairs for each in pair if each)):
+            # Not before: a program may store the first chunk of the node meanwhile, or remove the last one, and its folder with it.
+            there = [pair async for pair in self._there(pairs)]
+            if not (is_implicit(node) or self._hierarchy.empty_groups.any_below(path) or any(old in documents for old, _ in there)):
+                # Its chunks alone would be moved to where they belong to no array.
+                raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
+            replaced = [each async for each in self._replaced(layout, new_path, target, [new for _, new in there])]
+            if any(new == "" for _, new in there) or len({new for _, new in there}) < len(there):
+                raise AcrossViews(f"{path}: no keys for its documents at {new_path}", key=path)
             self._follow_when_done(intent, path, new_path, pairs, over=target is not None)
             if target is not None:
                 await intent.sync()
