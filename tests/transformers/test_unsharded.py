@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -223,6 +224,53 @@ async def test_arrays_that_others_make_and_change_are_followed(tmp_path: Path) -
         array.resize((8, 6))
         array[...] = 3
     assert await contents(store) == await contents(FolderStore(str(tmp_path / "plain")))
+
+
+@pytest.mark.parametrize("folder", ["new/", "g/h/new/"])
+@pytest.mark.parametrize("keys", [{"name": "default", "separator": "/"}, {"name": "v2", "separator": "."}], ids=str)
+@trio_test
+async def test_an_array_that_appears_where_none_was_known_is_shown_whole_without_shards(
+    tmp_path: Path, folder: str, keys: Any
+) -> None:
+    """Its document without shards beside the keys of shards would be another array: its readers would find other chunks, or none."""
+    async with pair(tmp_path, chunk_key_encoding=keys) as (inner, store, plain):
+        expected = {key.replace("a/", folder, 1): value for key, value in plain.items() if key.startswith("a/")}
+        document = Key(f"{folder}zarr.json")
+        assert (
+            not await names(store, folder) and await store.get(document) is None and not await store.prefix_exists(Prefix(folder))
+        )
+        shutil.copytree(tmp_path / "sharded" / "a", tmp_path / "sharded" / folder)
+        shown = await contents(store)
+        assert {key: value for key, value in shown.items() if key.startswith(folder)} == expected
+        # As programs do that do not list: the document, then chunks.
+        again = unsharded(inner)
+        await inner.erase(document)
+        assert await again.get(document) is None and await again.get(document.parent.key("0.0")) != b""
+        await inner.set(document, (await contents(inner))[DOCUMENT])
+        assert await again.get(document) == expected[document]
+        for key, value in expected.items():
+            assert await again.get(Key(key)) == value
+
+
+@trio_test
+async def test_an_array_whose_shards_another_program_has_changed_is_shown_by_its_new_document(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (_, store, plain):
+        assert await contents(store) == plain
+        write(tmp_path / "other", sharded=True, how="start")
+        shutil.rmtree(tmp_path / "sharded" / "a")
+        shutil.copytree(tmp_path / "other" / "a", tmp_path / "sharded" / "a")
+        assert await store.get(DOCUMENT) == plain[DOCUMENT]
+        assert await contents(store) == plain
+
+
+@trio_test
+async def test_a_document_with_shards_is_refused_wherever_it_is_written(tmp_path: Path) -> None:
+    async with pair(tmp_path) as (inner, store, _):
+        before = await contents(inner)
+        for folder in ("new/", "g/h/new/"):
+            with pytest.raises(NotPermitted, match="sharded one cannot be written"):
+                await store.set(Key(f"{folder}zarr.json"), before[DOCUMENT])
+        assert await contents(inner) == before
 
 
 @pytest.mark.logs("shown with its shards")

@@ -149,10 +149,9 @@ class Hierarchy:
         layout = self.roots.layout_of(node) if node is not None else None
         return layout.listing_prefix(path) if layout is not None else path.prefix
 
-    def shard_prefixes(self, path: NodePath) -> set[Prefix]:
-        """Return the chunk prefixes of an array at ``path`` in each known layout with shards."""
-        layouts = (layout for layout in self.roots.known if layout.dialect.new_index_codecs is not None)
-        return {layout.chunk_prefix(path) for layout in layouts if layout.holds(path)}
+    def document_of(self, path: NodePath) -> DocumentVersion:
+        """Return the document from which the node at ``path`` is known, valid or not any more."""
+        return known.document if (known := self._known.get(path)) is not None else (None, None)
 
     def new_layout(self, dialect: str) -> Layout | None:
         """Return a layout of a dialect with its root at that of a store without one; None for an unknown name."""

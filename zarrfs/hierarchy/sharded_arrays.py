@@ -21,15 +21,31 @@ from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.base import Store
+from zarrfs.stores.values import Generation
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Conversion of documents of a hierarchy of ``layout``, with and without shards."""
+    """Conversion of documents of a hierarchy of ``layout``, with and without shards. ``arrays``: those that they describe.
+
+    ``is_presumed``: no node is known where the documents are.
+    """
 
     layout: Layout
+    arrays: ShardedArrays
+    is_presumed: bool = False
+
+    async def shown(self, key: Key, document: bytes, generation: Generation) -> bytes:
+        """Return a stored document without shards; its chunks are looked up by this document, or a later one, from now on.
+
+        Else its reader would look for chunks at keys that are of no chunks, or of others: in shards as an earlier document has them.
+        """
+        self.arrays.was_read(key, generation, self.layout)
+        documents = (await self.arrays.folder(key.parent)).documents(key)
+        is_of_node = documents is not None and not documents.is_presumed
+        return await self.unsharded(key, document) if is_of_node else document
 
     async def unsharded(self, key: Key, document: bytes) -> bytes:
         """Return `Layout.unsharded`."""
@@ -50,18 +66,29 @@ class Documents:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Knowledge of a folder of the store. ``array``: the sharded array whose chunks lie there, below, or above."""
+    """Knowledge of a folder of the store. ``array``: the sharded array whose chunks lie there, below, or above.
 
+    ``presumed``: the layouts in which a document there would describe a node, if no node is known there, nor above.
+    """
+
+    arrays: ShardedArrays
     array: ArrayNode | None = None
     layouts: tuple[tuple[Layout, NodePath | None], ...] = ()
+    presumed: tuple[tuple[Layout, NodePath], ...] = ()
 
     def documents(self, key: Key) -> Documents | None:
         """Return the conversion of ``key``, directly in the folder; None if it is not a document of a hierarchy with shards."""
-        for layout, path in self.layouts:
-            found = layout.node_of_document(key)
-            if found is not None and path in (None, found):
-                return Documents(layout)
+        for layouts in (self.layouts, self.presumed):
+            for layout, path in layouts:
+                found = layout.node_of_document(key)
+                if found is not None and path in (None, found):
+                    return Documents(layout, self.arrays, is_presumed=layouts is self.presumed)
         return None
+
+    def document_keys(self) -> list[Key]:
+        """Return the keys in the folder that may hold documents with their nodes."""
+        found = [key for layout, path in (*self.layouts, *self.presumed) if path is not None for key in layout.document_keys(path)]
+        return [key for key in found if self.documents(key) is not None]
 
 
 class ShardedArrays:
@@ -77,19 +104,26 @@ class ShardedArrays:
     async def folder(self, prefix: Prefix) -> Folder:
         """Return what is known of the folder ``prefix``. Unreadable documents mean no array; raises the store's other errors."""
         if prefix.startswith(APART):
-            return Folder()
+            return Folder(self)
         try:
             return await self._folder(prefix, ROOT, Prefix(""))
         except StoreAccessDenied as error:
             log.debug("%s: unreadable, not taken for a sharded array: %s", prefix, error)
-            return Folder()
+            return Folder(self)
+
+    def was_read(self, key: Key, generation: Generation, layout: Layout) -> None:
+        """Invalidate what concerns a document of ``layout`` that was read, unless its node is known from this very document."""
+        path = layout.node_of_document(key)
+        if path is not None and key in layout.document_keys(path) and self._hierarchy.document_of(path) != (key, generation):
+            self._hierarchy.changed(key, is_prefix=False)
 
     def changed(self, target: Key | Prefix) -> set[Prefix]:
         """Invalidate what a change at ``target`` concerns; return the chunk prefixes of arrays whose documents changed, if known."""
         changes = self._hierarchy.changed(target, is_prefix=isinstance(target, Prefix))
         if isinstance(target, Prefix):
             return set()
-        return {prefix for node in changes.nodes for prefix in self._hierarchy.shard_prefixes(node.path)}
+        layouts = [layout for layout in self._hierarchy.roots.known if layout.dialect.new_index_codecs is not None]
+        return {layout.chunk_prefix(node.path) for node in changes.nodes for layout in layouts if layout.holds(node.path)}
 
     async def _folder(self, prefix: Prefix, top: NodePath, base: Prefix) -> Folder:
         """Search down from ``top``. ``base``: chunk prefix of an array at ``top``; nodes below it have folders of their names."""
@@ -112,15 +146,25 @@ class ShardedArrays:
             node = await self._hierarchy.node(path)
             if isinstance(node, ArrayNode):
                 array = node if node.chunk_prefix == here and self._can_be_unsharded(node) else None
-                return Folder(array, tuple(layouts))
-            if name is None or (node is None and self._lists):
+                return Folder(self, array, tuple(layouts))
+            if name is None:
                 break
+            if node is None and self._lists:
+                return Folder(self, None, tuple(layouts), await self._presumed(prefix) if not base else ())
             here = here.child(name)
             try:
                 path = path.child(name)
             except NameInvalid:
                 break
-        return Folder(None, tuple(layouts))
+        return Folder(self, None, tuple(layouts))
+
+    async def _presumed(self, prefix: Prefix) -> tuple[tuple[Layout, NodePath], ...]:
+        try:
+            path = NodePath(f"/{prefix[:-1]}")
+        except NameInvalid:
+            return ()
+        layouts = await self._hierarchy.roots.layouts_at(path)
+        return tuple((each, path) for each in layouts if each.per_node and each.dialect.new_index_codecs is not None)
 
     def _can_be_unsharded(self, node: ArrayNode) -> bool:
         if node.metadata.shards and not node.metadata.can_be_unsharded and node.path not in self._warned:

@@ -36,6 +36,7 @@ _ARRAYS, _SIZES = 1024, 4096
 class Documents(Protocol):
     """Documents with shards and without: as `zarrfs.hierarchy.sharded_arrays.Documents`."""
 
+    async def shown(self, key: Key, document: bytes, generation: Generation) -> bytes: ...
     async def unsharded(self, key: Key, document: bytes) -> bytes: ...
     async def copied_keys(self, key: Key, document: bytes) -> Mapping[str, Key]: ...
     async def resharded(self, key: Key, document: bytes, stored: bytes, nodes: Mapping[str, bytes]) -> bytes: ...
@@ -47,6 +48,7 @@ class Folder(Protocol):
     @property
     def array(self) -> ArrayNode | None: ...
     def documents(self, key: Key) -> Documents | None: ...
+    def document_keys(self) -> Sequence[Key]: ...
 
 
 class Arrays(Protocol):
@@ -108,8 +110,10 @@ class UnshardedStore(ForwardingStore):
 
     async def get(self, key: Key) -> Buffer | None:
         store, documents = await self._store_of(key)
-        value = await store.get(key)
-        return value if value is None or documents is None else await documents.unsharded(key, bytes(value))
+        if documents is None:
+            return await store.get(key)
+        found = await self._document(key, documents)
+        return found[0] if found is not None else None
 
     async def get_partial_values(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
@@ -167,7 +171,7 @@ class UnshardedStore(ForwardingStore):
         found = await self.inner.get_with_stat(key, WHOLE)
         if found is None:
             return None
-        shown = await documents.unsharded(key, bytes(found[0]))
+        shown = await documents.shown(key, bytes(found[0]), found[1].generation)
         self._sizes[key] = found[1].generation, len(shown)
         if len(self._sizes) > _SIZES:
             self._sizes.popitem(last=False)
@@ -190,9 +194,10 @@ class UnshardedStore(ForwardingStore):
         """Return the stored form of the document ``value``."""
         if await documents.unsharded(key, value) != value:
             raise NotPermitted(f"{key!r}: arrays are shown without their shards here: a sharded one cannot be written", key=key)
-        stored = bytes(await self.inner.get(key) or b"")
+        found = await self.inner.get_with_stat(key, WHOLE)
+        stored = bytes(found[0]) if found is not None else b""
         copied = await documents.copied_keys(key, value)
-        if not copied and await documents.unsharded(key, stored) == stored:
+        if not copied and (found is None or await documents.shown(key, stored, found[1].generation) == stored):
             return value
         # Copies have the shards of their nodes: readers of the store find the chunks by them.
         answers = await self.inner.get_many([(each, WHOLE) for each in copied.values()])
@@ -366,6 +371,10 @@ class UnshardedStore(ForwardingStore):
     async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         """List entries; sizes of documents are those of their visible form."""
         folder = await self._arrays.folder(prefix)
+        for key in folder.document_keys():
+            # Read first: chunks beside the document are listed by it.
+            await self.stat(key)
+            folder = await self._arrays.folder(prefix)
         open_array = self._open(folder.array)
         async for name, is_prefix, size, mtime_ns in (open_array.store if open_array is not None else self.inner).list_dir(prefix):
             if not is_prefix and folder.documents(key := prefix.key(name)) is not None:
