@@ -78,6 +78,25 @@ async def test_beyond_the_edge_is_fill_value_where_that_spoils_nothing() -> None
     np.testing.assert_array_equal(await one.read_chunk((1,)), [1.0, np.nan, np.nan])
 
 
+@trio_test
+async def test_beyond_the_edge_is_fill_value_where_repeated_elements_lose_more() -> None:
+    """After a zero a row begins exactly; the difference to the row before overflows, or loses the digits of small elements."""
+    for dtype, elements in (
+        ("<f2", [[1.1, 5.55, -60000], [60000, 60000, 60000], [-50016, -50016, 0]]),
+        ("<f4", [[1e6, 0.1, 1e9], [0.25, 0.5, 1e9], [0.25, 0.5, 0.75]]),
+    ):
+        for order in "CF":
+            array = await array_of(order, dtype, 0.0, None, shape=(3, 3), chunks=(5, 5))
+            # Rows in the order of the codec.
+            rows = np.array(elements, dtype) if order == "C" else np.array(elements, dtype).T
+            await array.write_chunk((0, 0), np.pad(rows, (0, 2)).tobytes())
+            found = await array.read_chunk((0, 0))
+            assert found is not None
+            # One element loses digits in any case.
+            assert (found[:3, :3] != rows).any()
+            np.testing.assert_allclose(found[:3, :3], rows, rtol=0.001, atol=0.03)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @trio_test
 async def test_real_elements_lose_what_the_filter_itself_loses_and_no_more(order: Any) -> None:
