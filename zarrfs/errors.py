@@ -271,7 +271,7 @@ class ContentInvalid(TreeError):
 
 # --- kinds ----------------------------------------------------------------------------------------------------------------------
 
-REFUSALS: tuple[type[ZarrfsError], ...] = (
+_REFUSALS: tuple[type[ZarrfsError], ...] = (
     MetadataError,
     ChunkEncodeError,
     ChunkSizeMismatch,
@@ -281,7 +281,13 @@ REFUSALS: tuple[type[ZarrfsError], ...] = (
     TreeError,
     TooLarge,
 )
-"""Content that cannot be stored at its destination, in any state of the store; all other errors may be temporary."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return True if content cannot be stored at its destination in any state of the store and of this machine."""
+    # It may succeed once there is memory.
+    return isinstance(error, _REFUSALS) and not isinstance(error, OutOfMemory)
+
 
 UNSUPPORTED: tuple[type[ZarrfsError], ...] = (MetadataUnsupported, ValueUnsupported)
 """What is stored may be valid, and requires something that zarrfs does not support."""

@@ -16,7 +16,7 @@ from trio.testing import trio_test
 
 from tests.support.stores import InterruptedStore
 from tests.support.trees import tree_of, tree_over, write
-from zarrfs.errors import StaleEntry
+from zarrfs.errors import OutOfMemory, StaleEntry
 from zarrfs.keys import NodePath
 from zarrfs.stores.opening import open_store
 
@@ -118,3 +118,24 @@ async def test_chunks_of_an_array_that_another_mount_has_set_aside_for_a_moment_
         assert [key for key, _ in tree.losses.failures] == ["a/c/0"]
     (folder,) = (tmp_path / "cache/rescued").iterdir()
     assert zarr.open_array(str(folder / "store/a"), mode="r")[...].tolist() == [99] * 4 + [0] * 4
+
+
+class ShortOfMemory(InterruptedStore):
+    """A store that has no memory for any value."""
+
+    async def interrupt(self, operation: str, target: str) -> None:
+        if operation == "set":
+            raise OutOfMemory(f"writing {target!r}: Cannot allocate memory", key=target)
+
+
+@pytest.mark.logs("write failed, data lost")
+@trio_test
+async def test_a_chunk_for_which_the_store_had_no_memory_is_lost_and_not_refused(tmp_path: Path) -> None:
+    zarr.create_array(str(tmp_path / "store/a"), shape=(4,), chunks=(4,), dtype="i4")[...] = 7
+    inner = await open_store(str(tmp_path / "store"))
+    async with tree_over(ShortOfMemory(inner), str(tmp_path / "store")) as tree:
+        with pytest.raises(OutOfMemory):
+            await write(tree, "chunks/a/0", CHUNK)
+        assert tree.losses.refused == []
+        assert [name for name, _ in tree.losses.failures] == ["chunks/a/0"]
+    await inner.aclose()

@@ -9,7 +9,7 @@ import trio
 
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.daemon.rescue import Rescue
-from zarrfs.errors import REFUSALS, NameInvalid, StaleEntry, ZarrfsError
+from zarrfs.errors import NameInvalid, StaleEntry, ZarrfsError, is_refusal
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import APART, NodePath, Prefix
@@ -204,7 +204,7 @@ def _is_to_be_deleted(path: Prefix) -> bool:
 
 
 def _is_refused(area: StagingArea, ident: str, error: BaseException) -> bool:
-    return isinstance(error, REFUSALS) and was_reported(area, ident)
+    return is_refusal(error) and was_reported(area, ident)
 
 
 def _saved(error: Exception, path: str) -> Exception:
