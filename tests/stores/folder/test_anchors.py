@@ -14,6 +14,7 @@ import pytest
 from trio.testing import trio_test
 
 from tests.support.mounting import run
+from zarrfs.errors import StoreError
 from zarrfs.keys import Prefix
 from zarrfs.stores.anchor import AbsentFolder
 from zarrfs.stores.folder.store import FolderStore
@@ -139,4 +140,24 @@ async def test_a_removed_folder_of_an_overlay_is_erased(overlay: Path) -> None:
     (overlay / "a").mkdir()
     (overlay / "a (deleted)").mkdir()
     assert anchor.is_erased and anchor.prefix() is None and not anchor.is_at(Prefix("a/"))
+    await store.aclose()
+
+
+@trio_test
+async def test_a_folder_that_cannot_be_looked_at_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/zarr.json").write_bytes(b"{}")
+    store = FolderStore(str(tmp_path))
+    anchor = store.anchor(Prefix("a/"))
+    assert anchor is not None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        with pytest.raises(StoreError, match="Too many open files"):
+            anchor.generation("zarr.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert anchor.generation("zarr.json") is not None
     await store.aclose()

@@ -17,6 +17,7 @@ from zarrfs.stores.folder.calls import Closing, lstat
 from zarrfs.stores.folder.names import Parts, generation_of, parts_of, path_of
 from zarrfs.stores.folder.presupposed import HeldFolder
 from zarrfs.stores.folder.tree import FolderTree
+from zarrfs.stores.os_errors import translated
 from zarrfs.stores.values import Generation
 
 _MAX_OPEN = 1024
@@ -164,7 +165,7 @@ def _name_of(fd: int) -> str | None:
 
 
 class FolderAnchor(HeldFolder):
-    """A folder held open for the lifetime of this object."""
+    """A folder held open for the lifetime of this object. Methods raise `StoreError`: its disk may fail, or descriptors be used up."""
 
     def __init__(self, anchors: Anchors, number: int) -> None:
         self._anchors = anchors
@@ -179,17 +180,21 @@ class FolderAnchor(HeldFolder):
         return self._anchors.is_held(self._number)
 
     def is_at(self, prefix: Prefix) -> bool:
-        return self._anchors.is_at(self._number, parts_of(prefix))
+        with translated("looking at", prefix):
+            return self._anchors.is_at(self._number, parts_of(prefix))
 
     def generation(self, name: str) -> Generation | None:
-        return self._anchors.generation(self._number, name)
+        with translated("looking at", name):
+            return self._anchors.generation(self._number, name)
 
     @property
     def is_erased(self) -> bool:
-        return self._anchors.is_erased(self._number)
+        with translated("looking at", self._anchors.tree.path):
+            return self._anchors.is_erased(self._number)
 
     def prefix(self) -> Prefix | None:
-        parts = self._anchors.present_parts(self._number)
+        with translated("looking at", self._anchors.tree.path):
+            parts = self._anchors.present_parts(self._number)
         return Prefix("").child(path_of(parts)) if parts is not None else None
 
     def __del__(self) -> None:

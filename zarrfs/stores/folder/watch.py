@@ -275,6 +275,8 @@ class FolderWatch:
                         pending.append((folder, found))
                     if reporting:
                         yield Seen((*parts, found), is_folder, "mkdir" if is_folder else "set")
+            except OSError as error:
+                raise Unwatchable(f"{'/'.join(parts)!r}: {error.strerror}") from error
             finally:
                 os.close(fd)
 
