@@ -98,6 +98,25 @@ def test_zeros_in_drafts_of_v3_are_no_missing_data(dialect: str, tmp_path: Path)
             xr.testing.assert_equal(opened(mount.path / path), data)
 
 
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022", "v3_2022:text"])
+def test_missing_data_that_zarr3_states_for_drafts_of_v3_is_missing_in_chunks(dialect: str, tmp_path: Path) -> None:
+    """xarray writes NaN as the fill value of floating-point numbers, and ``_FillValue`` beside it."""
+    some = np.array([np.nan, 1.5, -2, 0])
+    data = xr.Dataset({"f": (("x",), some), "marked": (("x",), some), "i": (("x",), np.trunc(some))}, coords={"x": range(4)})
+    data["marked"].encoding["_FillValue"], data["i"].encoding = -9999.0, {"dtype": "i4", "_FillValue": -1}
+    (tmp_path / "store").mkdir()
+    for options in (("--new-dialect", dialect), ()):
+        with mounted(tmp_path / "store", *options) as mount:
+            if options:
+                for variable in data.variables.values():
+                    variable.encoding["compressors"] = [zarr.codecs.GzipCodec()]
+                data.to_zarr(str(mount.path / "zarr3"), mode="a", consolidated=False)
+            for view in ("zarr3", "chunks"):
+                xr.testing.assert_equal(opened(mount.path / view), data)
+            assert json.loads((mount.path / "chunks/marked/.zattrs").read_bytes())["_FillValue"] == -9999
+            assert mount.errors() == []
+
+
 NETCDF = """
 import json, sys, netCDF4
 with netCDF4.Dataset(f"file://{sys.argv[1]}#mode=zarr,file") as file:

@@ -11,9 +11,10 @@ array appears as follows:
     removed chunks       are stored with the value that .zarray gives them, if that is not the array's own fill value
 
 A ``_FillValue`` that the type cannot hold is shown unchanged, beside null. Dialects in whose software ``fill_value`` is both
-(`Dialect.fill_value_marks_missing`) are shown unchanged, except arrays with a fill value of zero in dialects without null: it is the
-default there, and no sign that zeros are missing data. A NaN with a payload, which 2022 has, is shown as "NaN", and missing chunks as
-in v3. Writes are converted in the other direction; docs/design/024-fill-values.md has the rules.
+(`Dialect.fill_value_marks_missing`) are shown unchanged, except, in dialects without null, arrays with a fill value of zero, which is
+the default there, and no sign that zeros are missing data; of NaN, which marks nothing else, so that ``_FillValue`` may; and one that
+equals ``_FillValue``. A NaN with a payload, which 2022 has, is shown as "NaN", and missing chunks as in v3. Writes are converted in the
+other direction; docs/design/024-fill-values.md has the rules.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def attributes_with_fill(node: ArrayNode, fill: bytes | None, ident: str) -> dic
     if fill is None and lacks_null and not cf.has_form(data_type) and node.metadata.fill_bytes == undefined(data_type):
         # The array may have been created with null, which the layout lacks: the creating program writes null again for another shape.
         return None
-    if not _is_apart(node) or not cf.is_read_back(data_type):
+    if not _may_differ(node) or not cf.is_read_back(data_type):
         raise ContentInvalid(f"{ident}: fill_value of an array cannot be changed; its shape can", key=ident)
     attributes = dict(node.attributes)
     if fill is not None:
@@ -158,14 +159,16 @@ def new_attributes(
 
     ``attributes`` are those written before it.
     """
-    if not _are_apart(dialect, fill) or not cf.is_read_back(data_type):
+    if not _marks_nothing(dialect, data_type, fill) or not cf.is_read_back(data_type):
         return attributes
     written = cf.decode(data_type, attributes.get(cf.NAME))
     if fill is None:
         return {**attributes, cf.NAME: cf.encode(data_type, written)} if written is not None else attributes
     if cf.NAME in attributes and not cf.are_equal(data_type, written, fill):
         raise _conflict(ident, attributes[cf.NAME])
-    return {**attributes, cf.NAME: cf.encode(data_type, fill)}
+    # In 2019 and 2022, NaN is missing data without the attribute.
+    is_implied = dialect not in _dialects_apart()[0] and cf.is_nan(data_type, fill)
+    return attributes if is_implied else {**attributes, cf.NAME: cf.encode(data_type, fill)}
 
 
 def _read_fill(node: ArrayNode) -> bytes | None:
@@ -175,17 +178,29 @@ def _read_fill(node: ArrayNode) -> bytes | None:
 
 
 def _is_apart(node: ArrayNode) -> bool:
-    return _are_apart(node.dialect, node.metadata.fill_value) and cf.has_form(node.metadata.data_type)
+    """Return True if ``_FillValue`` of ``node`` says what is missing data, and not its fill value alone."""
+    data_type, own = node.metadata.data_type, node.metadata.fill_value
+    _, without_null = _dialects_apart()
+    if _may_differ(node):
+        return True
+    is_stated = own is not None and node.dialect in without_null and cf.NAME in node.attributes and cf.has_form(data_type)
+    return is_stated and cf.are_equal(data_type, cf.decode(data_type, node.attributes[cf.NAME]), own)
 
 
-def _are_apart(dialect: str, fill: bytes | None) -> bool:
-    always, of_zero = _dialects_apart()
-    return dialect in always or (dialect in of_zero and fill is not None and not any(fill))
+def _may_differ(node: ArrayNode) -> bool:
+    """Return True if ``_FillValue`` of ``node`` may be another value than its fill value."""
+    return _marks_nothing(node.dialect, node.metadata.data_type, node.metadata.fill_value) and cf.has_form(node.metadata.data_type)
+
+
+def _marks_nothing(dialect: str, data_type: DataType, fill: bytes | None) -> bool:
+    """Return True if no number is missing data because of this fill value."""
+    always, without_null = _dialects_apart()
+    return dialect in always or (dialect in without_null and fill is not None and (not any(fill) or cf.is_nan(data_type, fill)))
 
 
 @cache
 def _dialects_apart() -> tuple[Collection[str], Collection[str]]:
-    """Return the dialects whose fill value never marks missing data, and those of which zero does not."""
+    """Return the dialects whose fill value never marks missing data, and those without null, of which zero and NaN do not."""
     dialects = registry.plugins("zarrfs.dialects")
     always = {each.name for each in dialects if not each.fill_value_marks_missing}
     return always, {each.name for each in dialects if not each.has_undefined_fill} - always
