@@ -19,14 +19,15 @@ from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, Zs
 from tests.support import reader_v3_2022
 from tests.support.cases import Case, cases
 from tests.support.stores import contents, fill, names
-from zarrfs.errors import GenerationMismatch, KeyUnusable, NotPermitted, StoreUnsupported
+from zarrfs.buffers import Buffer
+from zarrfs.errors import GenerationMismatch, KeyUnusable, NotPermitted, StoreAccessDenied, StoreUnsupported
 from zarrfs.hierarchy.sharded_arrays import ShardedArrays
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import ABSENT
+from zarrfs.stores.values import ABSENT, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.unsharded import UnshardedStore
 
@@ -261,6 +262,26 @@ async def test_an_array_whose_shards_another_program_has_changed_is_shown_by_its
         shutil.copytree(tmp_path / "other" / "a", tmp_path / "sharded" / "a")
         assert await store.get(DOCUMENT) == plain[DOCUMENT]
         assert await contents(store) == plain
+
+
+@pytest.mark.parametrize("folder", ["new/", "g/h/new/"])
+@trio_test
+async def test_a_folder_with_an_unreadable_document_is_listed(tmp_path: Path, folder: str) -> None:
+    document = Key(f"{folder}zarr.json")
+
+    class Denying(ForwardingStore):
+        async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+            if key == document and await self.inner.stat(key) is not None:
+                raise StoreAccessDenied("not readable", key=key)
+            return await self.inner.get_with_stat(key, byte_range)
+
+        get_many = Store.get_many
+
+    async with pair(tmp_path) as (inner, _, _):
+        store = unsharded(Denying(inner))
+        assert await store.get(document) is None
+        shutil.copytree(tmp_path / "sharded" / "a", tmp_path / "sharded" / folder)
+        assert {name for name, _ in await names(store, folder)} == {"zarr.json", "c"}
 
 
 @trio_test

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Protocol
 
 from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
 from zarrfs.buffers import Buffer
-from zarrfs.errors import KeyConflict, MetadataError, NotPermitted, PrefixNotEmpty
+from zarrfs.errors import KeyConflict, MetadataError, NotPermitted, PrefixNotEmpty, StoreAccessDenied
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.metadata import ArrayNode
@@ -373,13 +373,15 @@ class UnshardedStore(ForwardingStore):
         folder = await self._arrays.folder(prefix)
         for key in folder.document_keys():
             # Read first: chunks beside the document are listed by it.
-            await self.stat(key)
+            with suppress(StoreAccessDenied):
+                await self.stat(key)
             folder = await self._arrays.folder(prefix)
         open_array = self._open(folder.array)
         async for name, is_prefix, size, mtime_ns in (open_array.store if open_array is not None else self.inner).list_dir(prefix):
             if not is_prefix and folder.documents(key := prefix.key(name)) is not None:
-                stat = await self.stat(key)
-                size = stat.size if stat is not None else size
+                with suppress(StoreAccessDenied):
+                    stat = await self.stat(key)
+                    size = stat.size if stat is not None else size
             yield name, is_prefix, size, mtime_ns
 
     list_prefix = Store.list_prefix
