@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.large_buffers import large_from
-from zarrfs.errors import OutOfMemory, TooLarge
+from zarrfs.errors import OutOfMemory, StoreError, StoreFull, TooLarge, is_refusal
 from zarrfs.fuse.errno import errno_of
 from zarrfs.memory import spill
 
@@ -49,6 +49,17 @@ def test_more_than_a_disk_has_is_refused() -> None:
     if free < spill.MAX_NBYTES:
         with pytest.raises(TooLarge, match="exceed half of the free space"):
             spill.buffer(free)
+
+
+def test_a_cache_folder_that_fails_is_no_lack_of_room(tmp_path: Path) -> None:
+    """EFBIG would say that the data can never be stored; what is written would count as refused, not as lost."""
+    for folder, reason in (("missing", "No such file"), ("file", "Not a directory")):
+        (tmp_path / "file").touch()
+        with pytest.raises(StoreError, match=reason) as raised:
+            spill.mapped(1000, str(tmp_path / folder))
+        assert not isinstance(raised.value, TooLarge) and not is_refusal(raised.value)
+        assert spill.refusal_of(OSError(errno.EIO, "")) is StoreError
+    assert spill.refusal_of(OSError(errno.EDQUOT, "")) is StoreFull
 
 
 def test_copies_are_what_was_copied() -> None:

@@ -26,6 +26,8 @@ MAX_NBYTES = 1 << 36
 _LARGE_NBYTES = 8 << 20
 # Small buffers that get no memory share files of this size.
 _FILE_NBYTES = 32 << 20
+# Of a full disk, a quota, and `reserve` itself; other errors are no lack of room.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None})
 
 # State of the process: a daemon serves one mount, and codecs have no configuration.
 _directory: str | None = None
@@ -170,20 +172,23 @@ def _extents(fd: int, nbytes: int) -> Iterator[tuple[int, int]]:
 
 
 def mapped(nbytes: int, directory: str | None = None) -> mmap.mmap:
-    """Return an unlinked, mapped file of zeros. Raises `TooLarge` if there is no room for it."""
+    """Return an unlinked, mapped file of zeros. Raises `TooLarge` if there is no room for it, `StoreError` if the cache folder fails."""
     if nbytes > MAX_NBYTES:
         raise TooLarge(f"{nbytes} bytes exceed the limit of one buffer ({MAX_NBYTES})")
     try:
         return reserve(directory if directory is not None else _directory, nbytes)
     except OSError as error:
-        if refusal_of(error) is OutOfMemory:
-            raise OutOfMemory(f"a file of {nbytes} bytes in the cache folder cannot be mapped: {error}") from error
-        raise TooLarge(f"{nbytes} bytes exceed the memory, and the room in the cache folder: {error}") from error
+        kind = refusal_of(error)
+        if kind is StoreFull:
+            raise TooLarge(f"{nbytes} bytes exceed the memory, and the room in the cache folder: {error}") from error
+        raise kind(f"a file of {nbytes} bytes in the cache folder cannot be made: {error}") from error
 
 
 def refusal_of(error: OSError) -> type[StoreError]:
-    """Return the error for a file in the cache folder that could not be made: the disk is full, or the address space."""
-    return OutOfMemory if error.errno == errno.ENOMEM else StoreFull
+    """Return the error for a file in the cache folder that could not be made: the disk is full, or the address space, or it fails."""
+    if error.errno == errno.ENOMEM:
+        return OutOfMemory
+    return StoreFull if error.errno in _NO_ROOM else StoreError
 
 
 def reserve(directory: str | None, nbytes: int) -> mmap.mmap:
