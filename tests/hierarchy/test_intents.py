@@ -278,6 +278,20 @@ async def test_an_array_that_another_program_has_stored_there_since_stays(record
     assert "stored by another program" in str(told[0])
 
 
+@pytest.mark.parametrize("lies", [{"new": b"new"}, {}], ids=["before the new one was in place", "after that"])
+@pytest.mark.logs("neither completed nor undone")
+@trio_test
+async def test_an_equal_array_that_another_program_has_stored_there_since_stays(lies: dict[str, bytes]) -> None:
+    """Its documents were taken for the ones of before, and the old chunks were put in the place of its own, which were deleted."""
+    store, _ = await store_with({}, old=b"old", place=b"somebody's", **lies)
+    await left_behind(store, REPLACE)
+    await fill(store, {DOCUMENT: OLD[DOCUMENT]})
+    before, told = await contents(store), []
+    assert await mount_again(store, told) == []
+    assert await contents(store) == before
+    assert [(type(error), error.key) for error in told] == [(KeyConflict, PLACE)]
+
+
 @pytest.mark.logs("neither completed nor undone")
 @trio_test
 async def test_another_programs_array_gets_no_chunks_of_the_one_that_was_to_be_renamed() -> None:

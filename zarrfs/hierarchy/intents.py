@@ -34,14 +34,13 @@ from zarrfs.errors import (
 from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_in_order, rename_rest
 from zarrfs.hierarchy.putting import put_all
-from zarrfs.hierarchy.records import MAX_NBYTES, Record
+from zarrfs.hierarchy.records import MAX_NBYTES, RECORD, Record
 from zarrfs.hierarchy.resolving import Apart, resolve
 from zarrfs.keys import APART, ByteRange, NodePath, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
 
-RECORD = "intent.json"
 # Other names in the folder belong to other programs, or have no mount to end them.
 _NAME = re.compile("[0-9a-f]{32}")
 _ASIDE = ".kept/"

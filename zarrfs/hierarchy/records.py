@@ -17,6 +17,9 @@ from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 VERSION = 2
 """Version of written records; a reader of a later one changes nothing. Records without ``moves`` have version 1."""
 
+RECORD = "intent.json"
+"""Name of the record in the folder of its operation."""
+
 MAX_NBYTES = 48 << 20
 """Size of a record at most, which is parsed in memory: the largest document, before and after, in base64."""
 

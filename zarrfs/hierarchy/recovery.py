@@ -12,10 +12,10 @@ from zarrfs.errors import IntentTooNew, PartsMissing, StoreFull, StoreTimeout, Z
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import erase_in_steps
-from zarrfs.hierarchy.intents import RECORD, Intent, Intents
+from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
-from zarrfs.hierarchy.records import Record
+from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.resolving import resolve
 from zarrfs.keys import NodePath
 from zarrfs.stores.base import Store

@@ -8,7 +8,7 @@ from zarrfs.errors import KeyConflict, PartsMissing, raise_first
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.putting import put_all, sync_all_first, sync_first
-from zarrfs.hierarchy.records import Record
+from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.stored_documents import are_stored
 from zarrfs.keys import Prefix
 from zarrfs.stores.base import Store
@@ -88,6 +88,8 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
         # No step was taken.
         return False
     is_taken = await store.prefix_exists(record.prefix)
+    if is_aside and is_taken and await _is_equal_stored_since(store, apart, record):
+        raise KeyConflict(f"{record.path}: an equal array was stored by another program since", key=record.prefix)
     if record.is_used and not is_aside and not is_taken:
         raise PartsMissing(f"{record.path}: its chunks were moved or removed by another program", key=record.prefix)
     if (is_aside or not record.is_used) and is_taken:
@@ -111,6 +113,22 @@ async def _resolve_new(store: Store, apart: Apart, record: Record) -> bool:
     if is_free and await holds_only_chunks(store, record.prefix, most=math.inf):
         await store.rename_prefix(record.prefix, apart.new)
     return False
+
+
+async def _is_equal_stored_since(store: Store, apart: Apart, record: Record) -> bool:
+    """Return True if another program has stored the documents of before, whose array is aside.
+
+    They are erased before anything is moved. Once the new content is in the place, a power cut may bring them back: then they are older
+    than the record."""
+    if not record.before or not await are_stored(store, record.before):
+        return False
+    if await store.prefix_exists(apart.new):
+        return True
+    begun = await store.stat(apart.prefix.key(RECORD))
+    if begun is None or begun.mtime_ns is None:
+        return False
+    stats = [await store.stat(key) for key in record.before]
+    return any(stat is not None and stat.mtime_ns is not None and stat.mtime_ns > begun.mtime_ns for stat in stats)
 
 
 async def _require_no_others(store: Store, record: Record) -> None:

@@ -21,9 +21,9 @@ from zarrfs.errors import KeyConflict, StoreAccessDenied, StoreTimeout, ZarrfsEr
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.edits import NodeEditor
-from zarrfs.hierarchy.intents import RECORD, Intent, Intents
+from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.records import Record
+from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.recovery import is_erased, is_renewed, renew_copies
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
