@@ -163,3 +163,32 @@ async def test_nothing_of_an_array_that_was_renamed_over_is_stored_in_the_other_
         assert not (tmp_path / "rescued").exists()
     async with tree_over(inner, new_dialect="v3", **OPTIONS) as tree:
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), new)
+
+
+@pytest.mark.logs("")
+@trio_test
+async def test_an_array_is_not_removed_while_its_rename_may_still_take_effect_and_it_is_being_saved(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    """Only the open file was removed, as no array was found, and the array returned when the rename was undone."""
+    store = HangingStore(MemoryStore())
+    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3_2022", **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(OLD))
+        writer = await opened(tree, "npy/a.npy", OpenFlags(write=True, truncate=True))
+        await writer.write(0, npy(NEW)[:100])
+        arrays, folder = await walk(tree, "npy"), await walk(tree, "chunks")
+        assert isinstance(arrays, Directory)
+        assert isinstance(folder, Directory)
+        store.hang("data/root/a/", "rename_prefix")
+        with pytest.raises(StoreTimeout):
+            await folder.rename("a", folder, "b")
+        with pytest.raises(StoreTimeout):
+            await arrays.unlink("a.npy")
+        store.answer()
+        await trio.sleep(100)
+        assert "a" in await names(tree, "chunks")
+        await arrays.unlink("a.npy")
+        await writer.release()
+        assert await names(tree, "npy") == set()
+        assert "a" not in await names(tree, "chunks")
+        assert await tree.publish_all() == []

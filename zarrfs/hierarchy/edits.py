@@ -138,8 +138,10 @@ class NodeEditor:
             pass
 
     async def settle_at(self, path: NodePath) -> None:
-        """Determine the outcome of a failed save at ``path``, for a caller that looks which array is there; raises its error."""
-        if any(node.path == path for node in self._unsettled.values()):
+        """Determine the outcome of a failed save or rename at ``path``, for a caller that looks which array is there.
+
+        Raises its error."""
+        if any(node.path == path for node in self._unsettled.values()) or self._hierarchy.live.lock.is_underway(path):
             async with self.editing(path):
                 pass
 
