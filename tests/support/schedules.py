@@ -8,7 +8,7 @@ order of its own tasks from the same seed: a schedule can be repeated.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 from unittest.mock import patch
@@ -91,11 +91,15 @@ class Schedule:
 
 
 class GatedStore(ForwardingStore):
-    """A store whose operations a `Schedule` lets go on, and makes fail before or after they take effect."""
+    """A store whose operations a `Schedule` lets go on, and makes fail before or after they take effect.
 
-    def __init__(self, inner: Store, schedule: Schedule) -> None:
+    ``late``: seconds by which they take effect, or are answered, too late, instead of failing.
+    """
+
+    def __init__(self, inner: Store, schedule: Schedule, *, late: float = 0) -> None:
         super().__init__(inner)
         self._schedule = schedule
+        self._late = late
 
     async def _read(self, operation: Callable[[], Awaitable[T]]) -> T:
         await self._schedule.step()
@@ -105,14 +109,18 @@ class GatedStore(ForwardingStore):
 
     async def _change(self, operation: Callable[[], Awaitable[T]], *refusals: StoreError) -> T:
         await self._schedule.step()
-        late = StoreTimeout("no answer")
-        error = self._schedule.error(*refusals, StoreTimeout("no answer"), late)
-        if error is not None and error is not late:
-            raise error
+        unanswered = StoreTimeout("no answer")
+        error = self._schedule.error(*refusals, StoreTimeout("no answer"), unanswered)
+        if error is not None and error is not unanswered:
+            if not self._late:
+                raise error
+            await trio.sleep(self._late)
         result = await operation()
         await self._schedule.step()
-        if error is not None:
-            raise error
+        if error is unanswered:
+            if not self._late:
+                raise error
+            await trio.sleep(self._late)
         return result
 
     async def hold(self, key: Key) -> None:
@@ -140,6 +148,16 @@ class GatedStore(ForwardingStore):
 
     async def erase(self, key: Key) -> None:
         await self._change(lambda: self.inner.erase(key))
+
+    async def erase_values(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            await self.erase(key)
+
+    async def erase_prefix(self, prefix: Prefix) -> None:
+        await self._change(lambda: self.inner.erase_prefix(prefix))
+
+    async def copy(self, old: Key, new: Key) -> bool:
+        return await self._change(lambda: self.inner.copy(old, new))
 
     async def rename(self, old: Key, new: Key) -> bool:
         return await self._change(lambda: self.inner.rename(old, new))
