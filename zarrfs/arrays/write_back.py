@@ -67,6 +67,8 @@ class WriteBack:
             self.width = max(1, min(_WIDTH, _STORED_NBYTES // max(1, unit_nbytes)))
         self.stored: set[Coords] = set()
         """Chunks that were stored here and not erased since."""
+        self.attempted: set[Coords] = set()
+        """Chunks whose store has failed or was given up: they may be stored nevertheless, also later."""
         self.as_fill: set[Coords] = set()
         """Chunks found equal to the fill value."""
         self.replaced: set[Coords] = set()
@@ -174,7 +176,11 @@ class WriteBack:
 
     async def _update(self, update: Mapping[Coords, Buffer | None]) -> None:
         """Store chunks of one unit, and erase those that are None."""
-        await self._array.chunks.update(update)
+        try:
+            await self._array.chunks.update(update)
+        except BaseException:
+            self.attempted.update(coords for coords, data in update.items() if data is not None)
+            raise
         for coords, data in update.items():
             (self.stored.discard if data is None else self.stored.add)(coords)
         self._changed(update)

@@ -103,6 +103,11 @@ class ArrayWriter:
         return self._storage.stored
 
     @property
+    def may_be_stored(self) -> Set[Coords]:
+        """`stored`, and chunks whose store has failed or was given up."""
+        return self._storage.stored | self._storage.attempted
+
+    @property
     def nbytes(self) -> int:
         """Size of the dirty chunks in bytes."""
         return self._dirty.nbytes

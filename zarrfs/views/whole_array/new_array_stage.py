@@ -419,11 +419,12 @@ class NewArrayStage(Stage):
             await self._context.hierarchy.queued.drop(self._context.hierarchy.queued.below(self._placing.chunk_prefix))
             await self._placing.end()
             return
-        if self._writer is not None and self._writer.stored and self._making.why_gone is None and not await self._is_whole():
+        chunks_there = self._writer.may_be_stored if self._writer is not None else ()
+        if self._writer is not None and chunks_there and self._making.why_gone is None and not await self._is_whole():
             try:
-                # Values stored there by another program meanwhile stay.
+                # Values stored there by another program meanwhile stay. Those of ours that still arrive are waited for.
                 chunks = self._writer.array.chunks
-                keys = dict.fromkeys(key for coords in self._writer.stored for key in chunks.keys(coords))
+                keys = dict.fromkeys(key for coords in chunks_there for key in chunks.keys(coords))
                 await self._context.store.erase_values(keys)
                 await remove_empty_folders(self._context.store, self._making.chunk_prefix, keys)
             except ZarrfsError as error:
