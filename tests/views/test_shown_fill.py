@@ -13,7 +13,7 @@ from tests.support.comparing import in_memory
 from tests.support.scenes import Scene
 from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
-from tests.support.trees import listing, names, read, tree_over, walk, write
+from tests.support.trees import listing, load, names, read, tree_over, walk, write
 from tests.support.zarr_python import written
 from zarrfs.buffers import storage_nbytes
 from zarrfs.errors import ContentInvalid, DirectoryNotEmpty, NoSuchEntry
@@ -386,6 +386,37 @@ async def test_a_new_array_with_an_attribute_that_says_otherwise_is_refused() ->
             await s.write("a/.zarray", array_document((4,), (2,), fill_value=2))
         await s.write("a/.zarray", array_document((4,), (2,), fill_value=1))
         assert v3(await contents(store)) == (1, 1)
+
+
+@pytest.mark.parametrize("first", [".zarray", ".zattrs"])
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
+@trio_test
+async def test_in_drafts_of_v3_a_fill_value_of_nan_may_lie_beside_another_attribute(dialect: str, first: str) -> None:
+    """As `cp -r` copies such an array of v2, in any order of its documents."""
+    store = MemoryStore()
+    documents = {".zarray": array_document((4,), (2,), "<f4", fill_value="NaN"), ".zattrs": {"_FillValue": -9999.0}}
+    async with tree_over(store, new_dialect=dialect) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        for name in sorted(documents, key=lambda name: name != first):
+            await s.write(f"a/{name}", documents[name])
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        assert (await s.json("a/.zattrs"), (await s.json("a/.zarray"))["fill_value"]) == ({"_FillValue": -9999.0}, -9999.0)
+        assert np.isnan(await load(tree, "npy/a.npy")).all()
+
+
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
+@trio_test
+async def test_in_drafts_of_v3_the_attribute_may_be_changed_where_the_fill_value_cannot(dialect: str) -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect=dialect) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/.zarray", array_document((4,), (2,), fill_value=-9999))
+        await s.write("a/.zattrs", {"_FillValue": -9999})
+        await s.write("a/.zattrs", {"_FillValue": -1})
+        assert (await s.json("a/.zattrs"), (await s.json("a/.zarray"))["fill_value"]) == ({"_FillValue": -1}, -9999)
 
 
 @REFUSED

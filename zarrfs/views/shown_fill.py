@@ -83,7 +83,7 @@ def attributes_from(node: ArrayNode, written: Mapping[str, Any], ident: str) -> 
     """Return the attributes that a write of ``written`` to ``.zattrs`` gives to ``node``. Raises `ContentInvalid`.
 
     If ``written`` has no ``_FillValue``, the stored one stays, since ``.zarray`` represents it: programs write an empty ``.zattrs``
-    first.
+    first. Another one than ``.zarray`` has is refused, unless it cannot be written there first, as it is the array's own fill value.
     """
     attributes, data_type = dict(written), node.metadata.data_type
     if not _is_apart(node):
@@ -100,7 +100,7 @@ def attributes_from(node: ArrayNode, written: Mapping[str, Any], ident: str) -> 
             attributes[cf.NAME] = cf.encode(data_type, new)
     elif cf.are_equal(data_type, element, new):
         attributes[cf.NAME] = before
-    else:
+    elif _may_differ(node):
         raise _conflict(ident, written[cf.NAME])
     return attributes
 
@@ -164,11 +164,12 @@ def new_attributes(
     written = cf.decode(data_type, attributes.get(cf.NAME))
     if fill is None:
         return {**attributes, cf.NAME: cf.encode(data_type, written)} if written is not None else attributes
+    if dialect not in _dialects_apart()[0] and cf.is_nan(data_type, fill):
+        # In 2019 and 2022, NaN is missing data without the attribute, and beside another one.
+        return attributes
     if cf.NAME in attributes and not cf.are_equal(data_type, written, fill):
         raise _conflict(ident, attributes[cf.NAME])
-    # In 2019 and 2022, NaN is missing data without the attribute.
-    is_implied = dialect not in _dialects_apart()[0] and cf.is_nan(data_type, fill)
-    return attributes if is_implied else {**attributes, cf.NAME: cf.encode(data_type, fill)}
+    return {**attributes, cf.NAME: cf.encode(data_type, fill)}
 
 
 def _read_fill(node: ArrayNode) -> bytes | None:
