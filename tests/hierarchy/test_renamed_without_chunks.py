@@ -15,7 +15,9 @@ from tests.support.stores import HangingStore, contents
 from tests.support.trees import load, names, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry, StoreTimeout
+from zarrfs.keys import Key, Prefix
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Directory
 
 DIALECTS = pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
@@ -118,3 +120,26 @@ async def test_a_last_chunk_may_be_removed_late(autojump_clock: MockClock, tmp_p
 async def _refused(tree: MountTree) -> None:
     with pytest.raises(NoSuchEntry):
         await rename(tree)
+
+
+class RemovedByOthers(ForwardingStore):
+    """A store from which another program removes all of an array just before its document is renamed."""
+
+    async def rename(self, old: Key, new: Key) -> bool:
+        if old.startswith("meta/root/a."):
+            for prefix in ("meta/", "data/"):
+                await self.inner.erase_prefix(Prefix(prefix))
+        return await super().rename(old, new)
+
+
+@DIALECTS
+@trio_test
+async def test_an_array_that_another_program_removes_meanwhile_is_not_renamed(tmp_path: Path, dialect: str) -> None:
+    """rename(2) returned 0, and there was no array under either name."""
+    inner = MemoryStore()
+    async with tree_over(RemovedByOthers(inner), cache_dir=str(tmp_path), new_dialect=dialect, **OPTIONS) as tree:
+        await write(tree, "npy/a.npy", npy(ONE))
+        with pytest.raises(NoSuchEntry):
+            await rename(tree)
+        assert await names(tree, "npy") == set()
+        assert await contents(inner, ".zarrfs/") == {}

@@ -233,10 +233,11 @@ class Renaming:
                         intent.unknown()
                     is_moved = False
                     with trio.CancelScope(shield=True):
-                        await intent.resolve()
+                        is_done = await intent.resolve()
                         # A failed step may have taken effect without an announcement.
                         self._hierarchy.forget_all()
-                        is_moved = not any([await exists(self._store, old) for old, _ in there])
+                        # Where nothing is left of it, another program may have removed it.
+                        is_moved = is_done and not any([await exists(self._store, old) for old, _ in there])
                     if intent.is_unknown or not is_moved or not isinstance(error, Exception):
                         raise
             await intent.done()
