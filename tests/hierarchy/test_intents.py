@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from trio.testing import MockClock, trio_test
 from tests.support.arrays import reading
 from tests.support.small_disks import small_disk
 from tests.support.stores import WaitingStore, contents, fill
+from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     IntentTooNew,
     KeyConflict,
@@ -36,6 +37,7 @@ from zarrfs.keys import APART, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 
 PATH, PLACE, SOURCE, DOCUMENT = NodePath("/a"), Prefix("data/a/"), Prefix("data/b/"), Key("meta/a.array")
@@ -217,6 +219,9 @@ FIRST_CHUNKS = Record("replace", PATH, PLACE, is_used=False, before=OLD, after=N
         (REPLACE, {"old": b"old", "new": b"new"}, {}, b"old"),
         (REPLACE, {"old": b"old", "place": b"new"}, {}, b"old"),
         (REPLACE, {"old": b"old", "new": b"new", "place": b"somebody's"}, {}, b"old"),
+        # A power cut has brought its document back.
+        (REPLACE, {"old": b"old", "new": b"new"}, OLD, b"old"),
+        (REPLACE, {"old": b"old", "place": b"new"}, OLD, b"old"),
         # There were no chunks before: all chunks are the new ones.
         (FIRST_CHUNKS, {"place": b"new"}, {}, None),
         (FIRST_CHUNKS, {"new": b"new"}, {}, None),
@@ -278,18 +283,50 @@ async def test_an_array_that_another_program_has_stored_there_since_stays(record
     assert "stored by another program" in str(told[0])
 
 
-@pytest.mark.parametrize("lies", [{"new": b"new"}, {}], ids=["before the new one was in place", "after that"])
+@pytest.mark.parametrize(
+    "lies",
+    [{"new": b"new", "place": b"somebody's"}, {"place": b"somebody's"}, {"new": b"new"}],
+    ids=["before the new one was in place", "after that", "without chunks"],
+)
 @pytest.mark.logs("neither completed nor undone")
 @trio_test
 async def test_an_equal_array_that_another_program_has_stored_there_since_stays(lies: dict[str, bytes]) -> None:
     """Its documents were taken for the ones of before, and the old chunks were put in the place of its own, which were deleted."""
-    store, _ = await store_with({}, old=b"old", place=b"somebody's", **lies)
+    store, _ = await store_with({}, old=b"old", **lies)
     await left_behind(store, REPLACE)
     await fill(store, {DOCUMENT: OLD[DOCUMENT]})
     before, told = await contents(store), []
     assert await mount_again(store, told) == []
     assert await contents(store) == before
     assert [(type(error), error.key) for error in told] == [(KeyConflict, PLACE)]
+
+
+class Steps(ForwardingStore):
+    """Lists the syncs of chunks, and stores of documents."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.steps: list[str] = []
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        self.steps.append(f"set {key}")
+        return await self.inner.set(key, value, expect=expect)
+
+    async def sync(self, targets: Iterable[Key | Prefix]) -> None:
+        synced = list(targets)
+        self.steps += [f"sync {target}" for target in synced]
+        await self.inner.sync(synced)
+
+
+@pytest.mark.logs("undone")
+@trio_test
+async def test_old_chunks_are_back_on_the_disk_before_their_document() -> None:
+    """A power cut would leave the document, later than the record, without them: it would be taken for that of another program."""
+    inner, _ = await store_with({}, old=b"old", new=b"new")
+    await left_behind(inner, REPLACE)
+    store = Steps(inner)
+    await mount_again(store)
+    assert store.steps == [f"sync {PLACE}", f"set {DOCUMENT}"]
 
 
 @pytest.mark.logs("neither completed nor undone")

@@ -88,7 +88,7 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
         # No step was taken.
         return False
     is_taken = await store.prefix_exists(record.prefix)
-    if is_aside and is_taken and await _is_equal_stored_since(store, apart, record):
+    if is_aside and await _is_equal_stored_since(store, apart, record, is_taken=is_taken):
         raise KeyConflict(f"{record.path}: an equal array was stored by another program since", key=record.prefix)
     if record.is_used and not is_aside and not is_taken:
         raise PartsMissing(f"{record.path}: its chunks were moved or removed by another program", key=record.prefix)
@@ -98,6 +98,8 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
         await store.rename_prefix(record.prefix, apart.gone if is_apart else apart.new)
     if is_aside:
         await store.rename_prefix(apart.old, record.prefix)
+        # Else a power cut may leave the documents alone: they would be taken for those of another program.
+        await sync_first(store, [record.prefix])
     await put_all(store, record.before, replaces=True)
     return False
 
@@ -115,14 +117,14 @@ async def _resolve_new(store: Store, apart: Apart, record: Record) -> bool:
     return False
 
 
-async def _is_equal_stored_since(store: Store, apart: Apart, record: Record) -> bool:
-    """Return True if another program has stored the documents of before, whose array is aside.
+async def _is_equal_stored_since(store: Store, apart: Apart, record: Record, *, is_taken: bool) -> bool:
+    """Return True if another program has stored the documents of before, whose array is aside. ``is_taken``: chunks are in its place.
 
     They are erased before anything is moved. Once the new content is in the place, a power cut may bring them back: then they are older
     than the record."""
     if not record.before or not await are_stored(store, record.before):
         return False
-    if await store.prefix_exists(apart.new):
+    if is_taken and await store.prefix_exists(apart.new):
         return True
     begun = await store.stat(apart.prefix.key(RECORD))
     if begun is None or begun.mtime_ns is None:
