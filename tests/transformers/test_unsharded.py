@@ -285,6 +285,23 @@ async def test_a_folder_with_an_unreadable_document_is_listed(tmp_path: Path, fo
 
 
 @trio_test
+async def test_a_listing_asks_once_for_the_document_in_its_folder(tmp_path: Path) -> None:
+    asked: list[Key] = []
+
+    class Counting(ForwardingStore):
+        async def stat(self, key: Key) -> KeyStat | None:
+            asked.append(key)
+            return await self.inner.stat(key)
+
+    async with pair(tmp_path) as (inner, _, _):
+        store = unsharded(Counting(inner))
+        before = await names(store, "a/")
+        asked.clear()
+        assert await names(store, "a/") == before
+        assert asked.count(DOCUMENT) == 1
+
+
+@trio_test
 async def test_a_document_with_shards_is_refused_wherever_it_is_written(tmp_path: Path) -> None:
     async with pair(tmp_path) as (inner, store, _):
         before = await contents(inner)

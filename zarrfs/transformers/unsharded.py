@@ -371,16 +371,17 @@ class UnshardedStore(ForwardingStore):
     async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         """List entries; sizes of documents are those of their visible form."""
         folder = await self._arrays.folder(prefix)
+        stats: dict[Key, KeyStat | None] = {}
         for key in folder.document_keys():
             # Read first: chunks beside the document are listed by it.
             with suppress(StoreAccessDenied):
-                await self.stat(key)
+                stats[key] = await self.stat(key)
             folder = await self._arrays.folder(prefix)
         open_array = self._open(folder.array)
         async for name, is_prefix, size, mtime_ns in (open_array.store if open_array is not None else self.inner).list_dir(prefix):
             if not is_prefix and folder.documents(key := prefix.key(name)) is not None:
                 with suppress(StoreAccessDenied):
-                    stat = await self.stat(key)
+                    stat = stats.get(key) or await self.stat(key)
                     size = stat.size if stat is not None else size
             yield name, is_prefix, size, mtime_ns
 
