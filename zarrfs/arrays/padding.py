@@ -16,6 +16,8 @@ from zarrfs.memory import spill
 from zarrfs.model.chunk_plan import Selection
 
 _NOTHING = (0.0, 0)
+# Elements compared at once: a chunk may have as many as the memory holds.
+_PORTION = 1 << 16
 
 
 def encode_padded(chain: CodecChain, elements: NDArray, inside: Selection) -> Buffer:
@@ -53,16 +55,21 @@ def is_padding(chain: CodecChain, elements: NDArray, filled: NDArray, inside: Se
 
 def _lost(decoded: NDArray, elements: NDArray) -> tuple[float, int]:
     """Return the largest error of a decoded element, and the number of elements that differ."""
-    if _same(decoded, elements):
-        return _NOTHING
     if elements.dtype.kind not in "iufc":
-        return np.inf, elements.size
-    one, other = (each.reshape(-1) for each in (decoded, elements))
-    differ = np.flatnonzero((one != other) & ((one == one) | (other == other)))
+        return _NOTHING if _same(decoded, elements) else (np.inf, elements.size)
+    one, other = (spill.contiguous(each).reshape(-1) for each in (decoded, elements))
+    if _same(one, other):
+        return _NOTHING
+    largest, count = 0.0, 0
     wide = np.complex128 if elements.dtype.kind == "c" else np.float64
-    with np.errstate(all="ignore"):
-        errors = np.abs(one[differ].astype(wide) - other[differ].astype(wide))
-    return float(np.nan_to_num(errors, nan=np.inf, posinf=np.inf).max(initial=0)), differ.size
+    for start in range(0, one.size, _PORTION):
+        a, b = one[start : start + _PORTION], other[start : start + _PORTION]
+        differ = (a != b) & ((a == a) | (b == b))
+        with np.errstate(all="ignore"):
+            errors = np.abs(a[differ].astype(wide) - b[differ].astype(wide))
+        largest = max(largest, float(np.nan_to_num(errors, nan=np.inf, posinf=np.inf).max(initial=0)))
+        count += errors.size
+    return largest, count
 
 
 def _same(one: NDArray, other: NDArray) -> bool:
