@@ -20,7 +20,16 @@ from zarrfs.arrays.padding import encode_padded
 from zarrfs.arrays.small_chunks import BlockPart, decode_blocks
 from zarrfs.buffers import Buffer, NDArray
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, ChunkError, ChunkSizeMismatch, NodeMoving, TooLarge, ZarrfsError
+from zarrfs.errors import (
+    ChunkDecodeError,
+    ChunkEncodeError,
+    ChunkError,
+    ChunkSizeMismatch,
+    NodeMoving,
+    StoreError,
+    TooLarge,
+    ZarrfsError,
+)
 from zarrfs.keys import ByteRange, NodePath
 from zarrfs.memory import spill
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
@@ -273,7 +282,7 @@ class Array:
         shape = self.metadata.chunk_grid.chunk_shape(coords)
         try:
             elements: NDArray = await threads.cpu(self._cost(coords), self._decode, data, shape)
-        except (ChunkDecodeError, TooLarge) as error:
+        except (ChunkDecodeError, StoreError, TooLarge) as error:
             raise self.naming(error, "decoding", coords) from error
         self._counters.chunks_decoded += 1
         return elements
@@ -350,7 +359,7 @@ class Array:
                 else:
                     elements = part(spill.contiguous(self.chain.decode(data, shape)), each.selection)
                     np.copyto(each.out, elements, where=each.where)
-            except (ChunkDecodeError, TooLarge) as error:
+            except (ChunkDecodeError, StoreError, TooLarge) as error:
                 results.append(self.naming(error, "decoding", each.coords))
             else:
                 results.append(True)

@@ -17,7 +17,7 @@ from zarrfs.arrays.turns import Turns
 from zarrfs.buffers import Buffer
 from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
-from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError, TooLarge
+from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError, StoreError, TooLarge
 from zarrfs.keys import WHOLE, ByteRange, Key
 from zarrfs.memory.spill import in_memory
 from zarrfs.model.chunk_grid import Coords
@@ -165,7 +165,7 @@ class CompressedShards(ChunkStore):
             data, stat = found
             try:
                 whole = await threads.cpu(len(data), self._decode, data)
-            except (ChunkDecodeError, TooLarge) as error:
+            except (ChunkDecodeError, StoreError, TooLarge) as error:
                 key = self.keys(coords)[0]
                 raise type(error)(f"decoding shard {key!r}: {error}", key=key) from error
             decoded = whole, stat._replace(size=len(whole))

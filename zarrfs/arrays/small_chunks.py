@@ -14,7 +14,7 @@ import numpy as np
 from zarrfs.arrays.filling import fill
 from zarrfs.buffers import Buffer, NDArray
 from zarrfs.codecs.chain import CodecChain
-from zarrfs.errors import ChunkDecodeError, TooLarge, ZarrfsError
+from zarrfs.errors import ChunkDecodeError, StoreError, TooLarge, ZarrfsError
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.slab import Block
@@ -86,7 +86,7 @@ def _decode(
     else:
         try:
             chain.decode_into(value, metadata.chunk_grid.largest, out)
-        except (ChunkDecodeError, TooLarge) as error:
+        except (ChunkDecodeError, StoreError, TooLarge) as error:
             return error
     return None
 
