@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.length import unhurried
+from tests.support.small_disks import unusable_cache
 from zarrfs.arrays import dirty_chunks
 from zarrfs.arrays.dirty_chunks import DirtyChunks, DirtyRun, RunLayout
-from zarrfs.errors import StoreFull
+from zarrfs.errors import StoreError, StoreFull
 from zarrfs.memory.budget import MemoryBudget
 
 FORM = RunLayout((2, 5), (2, 4), np.dtype("<i4"))
@@ -163,8 +164,11 @@ def test_what_is_dirty_no_more_can_be_removed_again_and_gives_no_memory_twice() 
     assert dirty.get((0,)) is None
 
 
-def test_where_there_is_no_room_for_a_file_nothing_is_dirty(tmp_path: Path) -> None:
-    dirty = DirtyChunks(MemoryBudget(0), str(tmp_path / "gone"))
-    with pytest.raises(StoreFull, match=r"dirty chunks: reserving .* of staging failed"):
-        trio.run(dirty.add_in_file, [(0,)], [dirty.unit((0,), 1)], FORM)
+@pytest.mark.parametrize(("cache", "error"), [("gone", StoreError), ("full", StoreFull)])
+def test_where_there_is_no_room_for_a_file_nothing_is_dirty(cache: str, error: type[StoreError], tmp_path: Path) -> None:
+    with unusable_cache(tmp_path, cache) as folder:
+        dirty = DirtyChunks(MemoryBudget(0), folder)
+        with pytest.raises(error, match=r"dirty chunks: reserving .* of staging failed") as caught:
+            trio.run(dirty.add_in_file, [(0,)], [dirty.unit((0,), 1)], FORM)
+        assert type(caught.value) is error
     assert (len(dirty), dirty.nbytes, dirty.units) == (0, 0, {})

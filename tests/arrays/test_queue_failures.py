@@ -14,6 +14,7 @@ from tests.arrays.test_delayed import ARRAY, mounted, stored
 from tests.arrays.test_merging import Example
 from tests.arrays.test_shard_changes import Late
 from tests.arrays.test_sharded import opened, sets
+from tests.support.small_disks import unusable_cache
 from tests.support.stores import FailingStore, InterruptedStore
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.counters import WorkCounters
@@ -21,7 +22,7 @@ from zarrfs.arrays.delayed import DelayedChunks
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.merging import ElementMerge, LastingMerge, store_merged
 from zarrfs.arrays.queued_shard import QueuedShard
-from zarrfs.errors import ChunkDecodeError, ChunkError, StaleEntry, StoreFull
+from zarrfs.errors import ChunkDecodeError, ChunkError, StaleEntry, StoreError, StoreFull
 from zarrfs.keys import Key
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.stores.base import Store
@@ -122,32 +123,42 @@ async def test_what_waited_for_an_array_that_is_gone_is_told_as_lost_once_and_wa
     assert lost == ["a/c/0: /a was erased: open the file again"] and await stored(store) == {}
 
 
+@pytest.mark.parametrize(("cache", "error"), [("gone", StoreError), ("full", StoreFull)])
 @trio_test
-async def test_where_nothing_more_can_be_kept_the_oldest_is_stored_and_the_new_one_refused_by_its_key(tmp_path: Path) -> None:
+async def test_where_nothing_more_can_be_kept_the_oldest_is_stored_and_the_new_one_refused_by_its_key(
+    cache: str, error: type[StoreError], tmp_path: Path
+) -> None:
     store = MemoryStore()
-    async with mounted(store, memory=5, directory=str(tmp_path / "gone")) as m:
-        await m.chunks.update({(0,): b"12345"})
-        with pytest.raises(StoreFull, match="'a/c/1': no room to queue a chunk") as caught:
+    with unusable_cache(tmp_path, cache) as folder:
+        async with mounted(store, memory=5, directory=folder) as m:
+            await m.chunks.update({(0,): b"12345"})
+            with pytest.raises(error, match="'a/c/1': no room to queue a chunk") as caught:
+                await m.chunks.update({(4,): b"67890"})
+            assert type(caught.value) is error
+            assert caught.value.key == "a/c/1" and await m.chunks.get((4,)) is None
+            assert await stored(store) == {0: b"12345"} and not m.queue
+            # This has freed memory.
             await m.chunks.update({(4,): b"67890"})
-        assert caught.value.key == "a/c/1" and await m.chunks.get((4,)) is None
-        assert await stored(store) == {0: b"12345"} and not m.queue
-        # This has freed memory.
-        await m.chunks.update({(4,): b"67890"})
-        assert await m.chunks.get((4,)) == b"67890"
+            assert await m.chunks.get((4,)) == b"67890"
 
 
 @pytest.mark.logs("a/c/0: publish failed, will retry: no room")
+@pytest.mark.parametrize(("cache", "error"), [("gone", StoreError), ("full", StoreFull)])
 @trio_test
-async def test_where_the_oldest_cannot_be_stored_either_it_goes_on_waiting(tmp_path: Path) -> None:
+async def test_where_the_oldest_cannot_be_stored_either_it_goes_on_waiting(
+    cache: str, error: type[StoreError], tmp_path: Path
+) -> None:
     inner = MemoryStore()
     store = FailingStore(inner, {"set": StoreFull("no room")})
-    async with mounted(store, memory=5, directory=str(tmp_path / "gone")) as m:
-        await m.chunks.update({(0,): b"12345"})
-        with pytest.raises(StoreFull, match="'a/c/1': no room to queue a chunk"):
-            await m.chunks.update({(4,): b"67890"})
-        assert m.failures == ["a/c/0"] and await m.chunks.get((0,)) == b"12345"
-        store.errors.clear()
-        await m.chunks.publish()
+    with unusable_cache(tmp_path, cache) as folder:
+        async with mounted(store, memory=5, directory=folder) as m:
+            await m.chunks.update({(0,): b"12345"})
+            with pytest.raises(error, match="'a/c/1': no room to queue a chunk") as caught:
+                await m.chunks.update({(4,): b"67890"})
+            assert type(caught.value) is error
+            assert m.failures == ["a/c/0"] and await m.chunks.get((0,)) == b"12345"
+            store.errors.clear()
+            await m.chunks.publish()
     assert await stored(inner) == {0: b"12345"}
 
 

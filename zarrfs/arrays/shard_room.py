@@ -26,7 +26,9 @@ class ShardRoom:
         self._publish = publish
 
     async def kept(self, shard: QueuedShard, data: Buffer) -> Buffer:
-        """Return a permanent copy of ``data``, in memory or in a mapped file of the shard. Raises `StoreFull` and `OutOfMemory`."""
+        """Return a permanent copy of ``data``, in memory or in a mapped file of the shard.
+
+        Raises `StoreFull`, `OutOfMemory`, and `StoreError` if the cache folder fails."""
         nbytes = len(data)
         if self._budget.take(nbytes):
             shard.memory_nbytes += nbytes
