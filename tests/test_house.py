@@ -128,6 +128,7 @@ HOMES = {
         "memory.disposal",
         "fuse.notice_queue",
         "daemon.overdue",
+        "daemon.malloc",
         "codecs",
         "stores",
         "lifecycle.unmounting",

@@ -118,6 +118,34 @@ def test_no_request_is_taken_while_there_is_no_memory_for_it_but_not_for_ever(
     assert not scarce.is_held
 
 
+def test_a_wait_for_memory_in_vain_is_not_repeated_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon at its limit for good would answer one request a second, and not end on SIGTERM."""
+    scarce = Scarce(0)
+
+    async def _wait_fuse_readable() -> bool:
+        return True
+
+    async def main() -> None:
+        async def waited(requests: int) -> float:
+            began = trio.current_time()
+            for _ in range(requests):
+                assert await pyfuse3._wait_fuse_readable()
+            return trio.current_time() - began
+
+        with workers.kept_going(lambda: False):
+            scarce.without = 1_000_000
+            assert await waited(1) == pytest.approx(1.0, abs=0.06)
+            assert await waited(20) == pytest.approx(1.0, abs=0.06)
+            scarce.without = 0
+            assert await waited(20) == 0
+            scarce.without = 1_000_000
+            assert await waited(1) == pytest.approx(1.0, abs=0.06)
+
+    monkeypatch.setattr(workers, "RESERVE", scarce)
+    monkeypatch.setattr(pyfuse3, "_wait_fuse_readable", _wait_fuse_readable)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
 class Requests:
     """The requests of a connection: ``waiting`` of them are there. ``ready`` is pyfuse3's wait for one, through the event loop."""
 

@@ -38,6 +38,18 @@ def _without_room(answers: Any) -> None:
     answers.put(found)
 
 
+def _with_little_room(answers: Any) -> None:
+    found = []
+    for nbytes in (NBYTES // 2, NBYTES // 4, NBYTES // 8):
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + nbytes, resource.RLIM_INFINITY))
+        reserve = Reserve()
+        found.append(reserve.take())
+        reserve.lend()
+        found.append(reserve.is_held)
+    answers.put(found)
+
+
 def _with_room(answers: Any) -> None:
     reserve = Reserve()
     reserve.take()
@@ -53,3 +65,7 @@ def test_it_is_there_when_there_is_no_memory_left() -> None:
 
 def test_it_is_not_touched_where_memory_is_not_limited() -> None:
     assert _in_a_process(_with_room) == [True, False]
+
+
+def test_where_there_is_little_room_for_good_it_is_smaller() -> None:
+    assert _in_a_process(_with_little_room) == [True, False, True, False, False, False]

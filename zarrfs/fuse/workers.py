@@ -32,7 +32,8 @@ _PAUSE = 0.05
 _SHORT_OF_MEMORY = 1.0
 """Seconds for which requests stay with the kernel, where they can be killed, while there is no memory to take one.
 
-Not longer: a request may be what frees memory.
+Not longer: a request may be what frees memory. And only once, until there is memory again: a daemon may be at its limit for good, and has
+to answer there too, if only with ENOMEM. Further requests wait for `_PAUSE`.
 """
 
 _TURN = 0.001
@@ -88,9 +89,11 @@ def _kept_going(loop: _Loop, is_over: Callable[[], bool]) -> _Loop:
 
 
 def _with_memory(ready: _Ready) -> _Ready:
+    in_vain = False
+
     async def wait_readable() -> bool:
-        if not RESERVE.take():
-            await _memory()
+        nonlocal in_vain
+        in_vain = not RESERVE.take() and not await _memory(_PAUSE if in_vain else _SHORT_OF_MEMORY)
         is_ready = await ready()
         # Nothing else runs between this and the handler, which takes it back (`zarrfs.fuse.guard`).
         RESERVE.lend()
@@ -116,12 +119,14 @@ def _in_turns(ready: _Ready, has_request: Callable[[], bool], has_changes: Calla
     return wait_readable
 
 
-async def _memory() -> None:
-    """Wait until the reserve is held again, or `_SHORT_OF_MEMORY` is over."""
-    gc.collect()
-    with trio.move_on_after(_SHORT_OF_MEMORY):
+async def _memory(seconds: float) -> bool:
+    """Wait until the reserve is held again, and return True, or ``seconds`` are over."""
+    if seconds >= _SHORT_OF_MEMORY:
+        gc.collect()
+    with trio.move_on_after(seconds) as scope:
         while not RESERVE.take():  # noqa: ASYNC110 (there is no event for free memory)
             await trio.sleep(_PAUSE)
+    return not scope.cancelled_caught
 
 
 def _log(error: BaseException) -> None:

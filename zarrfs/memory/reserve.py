@@ -17,6 +17,8 @@ from pathlib import Path
 
 NBYTES = 8 << 20
 """Size for a new worker's buffer and a copy of the largest WRITE (1 MiB each), and arenas for small objects."""
+_LEAST_NBYTES = 2 << 20
+"""Size without arenas: small objects mostly find room in those there are."""
 _MAP_NORESERVE = 0x4000
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
 # Limits are checked again after this number of `Reserve.lend`: prlimit(1) sets them in a running process.
@@ -37,13 +39,14 @@ class Reserve:
         return self._held is not None
 
     def take(self) -> bool:
-        """Hold the reserve; return False if there is no room for it now."""
-        if self._held is None:
+        """Hold the reserve, or as much of it as there is room for; return False if there is no room for the least now."""
+        nbytes = NBYTES
+        while self._held is None and nbytes >= _LEAST_NBYTES:
             try:
-                self._held = mmap.mmap(-1, NBYTES, flags=_FLAGS)
+                self._held = mmap.mmap(-1, nbytes, flags=_FLAGS)
             except (OSError, MemoryError):
-                return False
-        return True
+                nbytes //= 2
+        return self._held is not None
 
     def lend(self) -> None:
         """Release the reserve until the next `take`, if memory is limited."""
