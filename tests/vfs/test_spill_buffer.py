@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support.length import unhurried
-from zarrfs.errors import FileTooLarge, StoreFull, StoreQuotaExceeded
+from zarrfs.errors import FileTooLarge, StoreError, StoreFull, StoreQuotaExceeded, is_refusal
+from zarrfs.fuse.errno import errno_of
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.spill_buffer import HOLE_NBYTES, SpillBuffer
 
@@ -105,8 +106,22 @@ def test_without_room_what_was_staged_before_is_still_there(small_disk: Path) ->
     staged.close()
     with pytest.raises(StoreFull):
         SpillBuffer(bytes(200_000), limit=10, directory=str(small_disk))
-    with pytest.raises(StoreFull):
-        SpillBuffer(b"x" * 11, limit=10, directory=str(small_disk / "missing"))
+
+
+@trio_test
+async def test_a_cache_folder_that_fails_is_not_full(tmp_path: Path) -> None:
+    """ENOSPC would have a user look for space. What fits in memory is there, also beyond a gap that would be a hole."""
+    folder = tmp_path / "removed"
+    with pytest.raises(StoreError, match=r"the cache folder cannot stage more than 10 bytes: .*No such file") as raised:
+        SpillBuffer(b"x" * 11, limit=10, directory=str(folder))
+    assert errno_of(raised.value) == errno.EIO and not is_refusal(raised.value)
+    staged = SpillBuffer(b"before", limit=2 * HOLE_NBYTES, directory=str(folder))
+    await staged.put(HOLE_NBYTES + 6, b"x")
+    assert staged.read(HOLE_NBYTES + 5, 10) == b"\0x"
+    with pytest.raises(StoreError):
+        await staged.put(3 * HOLE_NBYTES, b"x")
+    assert len(staged) == HOLE_NBYTES + 7
+    staged.close()
 
 
 def test_a_later_gap_holds_nothing_of_a_write_that_failed_half_way(small_disk: Path) -> None:

@@ -10,10 +10,10 @@ from contextlib import suppress
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
-from zarrfs.errors import FileTooLarge, StoreFull, StoreQuotaExceeded, ZarrfsError
+from zarrfs.errors import FileTooLarge, StoreError, StoreFull, StoreQuotaExceeded, ZarrfsError
 from zarrfs.memory import disposal
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.memory.spill import FileMapping, data_extents
+from zarrfs.memory.spill import FileMapping, data_extents, refusal_of
 
 SPILL_NBYTES = 64 * 1024 * 1024
 
@@ -28,7 +28,7 @@ class SpillBuffer:
 
     Above ``limit`` bytes, or when ``budget`` is exhausted, the bytes move to a file in ``directory`` (the system's default if None),
     which has no name and disappears with the process. Raises `StoreFull` if that folder has no space (for this user), `FileTooLarge` if
-    no file can be so large; the bytes that the failing write did not reach are unchanged.
+    no file can be so large, `StoreError` if the folder fails; the bytes that the failing write did not reach are unchanged.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SpillBuffer:
             return
         try:
             await self._to_file(self._write_to_file, offset, data)
-        except StoreFull:
+        except StoreError:
             if not self._returns_to_memory(offset + len(data)):
                 raise
             self.write(offset, data)
@@ -166,7 +166,7 @@ class SpillBuffer:
             with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
                 fd = os.dup(file.fileno())
         except OSError as error:
-            raise _full(error)(f"no room to stage more than {self._limit} bytes: {error}") from error
+            raise _failure(error, f"stage more than {self._limit} bytes") from error
         try:
             _pwrite(fd, 0, self._memory)
         except ZarrfsError:
@@ -195,7 +195,7 @@ class SpillBuffer:
     async def _keep_hole(self, stop: int) -> None:
         # In memory it would take space, and be stored as zeros.
         if self._memory is not None and stop - len(self._memory) >= HOLE_NBYTES:
-            with suppress(StoreFull):
+            with suppress(StoreError):
                 await self._to_file(self._spill)
 
     async def _to_file(self, act: Callable[..., None], *arguments: object) -> None:
@@ -253,8 +253,11 @@ def _pwrite(fd: int, offset: int, data: Buffer) -> None:
 def _refused(error: OSError) -> ZarrfsError:
     if error.errno in (errno.EFBIG, errno.EINVAL, errno.EOVERFLOW):
         return FileTooLarge(f"no file that is staged can be so large: {error}")
-    return _full(error)(f"no room to stage what was written: {error}")
+    return _failure(error, "stage what was written")
 
 
-def _full(error: OSError) -> type[StoreFull]:
-    return StoreQuotaExceeded if error.errno == errno.EDQUOT else StoreFull
+def _failure(error: OSError, what: str) -> StoreError:
+    if error.errno == errno.EDQUOT:
+        return StoreQuotaExceeded(f"no room to {what}: {error}")
+    kind = refusal_of(error)
+    return kind(f"no room to {what}: {error}" if kind is StoreFull else f"the cache folder cannot {what}: {error}")
