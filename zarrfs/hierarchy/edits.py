@@ -138,12 +138,16 @@ class NodeEditor:
             pass
 
     async def settle_at(self, path: NodePath) -> None:
-        """Determine the outcome of a failed save or rename at ``path``, for a caller that looks which array is there.
-
-        Raises its error."""
-        if any(node.path == path for node in self._unsettled.values()) or self._hierarchy.live.lock.is_underway(path):
+        """Determine the outcome of a failed edit at ``path``, for a caller that looks what is there. Raises its error."""
+        is_saved = any(node.path == path for node in self._unsettled.values())
+        if is_saved or self._hierarchy.live.lock.is_underway(path) or self._intents.error_at(path) is not None:
             async with self.editing(path):
                 pass
+
+    def require_settled(self, path: NodePath) -> None:
+        """Raise the error of an edit of the documents at ``path`` that `settle_at` could not end: it may be undone later."""
+        if (error := self._intents.error_at(path)) is not None:
+            raise error
 
     async def _settle(self, paths: tuple[NodePath, ...]) -> None:
         """Settle all failed saves of open files before an edit: else they would put an array over its result later.

@@ -314,6 +314,8 @@ class Intents:
         Returns False if the next mount has to end it."""
         self.finish: Callable[[tuple[NodePath, ...]], Awaitable[None]] = _nothing
         """Called before each edit, of the nodes at these paths, to end these."""
+        self.error_at: Callable[[NodePath], ZarrfsError | None] = lambda path: None
+        """Returns the error of one of these that may still change the node at this path; None without any."""
 
     def new(self) -> Intent:
         """Return an intent of which nothing is stored yet."""

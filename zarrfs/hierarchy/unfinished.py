@@ -53,6 +53,7 @@ class UnfinishedOperations:
         intents.on_unfinished = self._add
         intents.on_resolved = self._resolved
         intents.finish = self._finish
+        intents.error_at = self._error_at
 
     async def end(self) -> list[tuple[NodePath, ZarrfsError]]:
         """Make a last attempt, at the end of the mount.
@@ -165,15 +166,18 @@ class UnfinishedOperations:
         finally:
             self._finishing = False
         for intent, known in self._intents.items():
-            if intent.is_hanging and not intent.is_done and (record := intent.noted) is not None:
-                is_erased = record.operation == "erase"
-                for path in paths:
-                    if (record.is_of_documents and path == record.path) or (is_erased and _meet(path.prefix, record.path.prefix)):
-                        raise StoreTimeout(f"{path}: outcome of an earlier change is unknown: store timed out", key=path)
+            if intent.is_hanging and (path := next((each for each in paths if _concerns(intent, each)), None)) is not None:
+                raise StoreTimeout(f"{path}: outcome of an earlier change is unknown: store timed out", key=path)
             if intent.is_unknown and intent.is_reported and not known.is_set() and (record := intent.noted) is not None:
                 for path in paths:
                     if path != ROOT and any(_meet(path.prefix, target) for target in _targets(record)):
                         raise StoreTimeout(f"{path}: outcome of an earlier operation is unknown: store timed out", key=path)
+
+    def _error_at(self, path: NodePath) -> ZarrfsError | None:
+        left = next((intent for intent in self._intents if _concerns(intent, path)), None)
+        if left is None:
+            return None
+        return self._failed.get(left) or StoreTimeout(f"{path}: outcome of an earlier change is unknown: store timed out", key=path)
 
     def _is_in_between(self, copies: Intent) -> bool:
         """Return True while what an intent of copies concerns may lie apart: it would be stored again from the copies."""
@@ -253,6 +257,14 @@ class UnfinishedOperations:
 
 def _is_of_copies(intent: Intent) -> bool:
     return intent.noted is not None and intent.noted.is_of_copies
+
+
+def _concerns(intent: Intent, path: NodePath) -> bool:
+    """Return True if the end of an edit or erasure may change the node at ``path``."""
+    if intent.is_done or (record := intent.noted) is None:
+        return False
+    is_erased = record.operation == "erase"
+    return (record.is_of_documents and path == record.path) or (is_erased and _meet(path.prefix, record.path.prefix))
 
 
 def _meet_any(some: Iterable[Key | Prefix], others: Iterable[Key | Prefix]) -> bool:

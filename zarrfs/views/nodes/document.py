@@ -80,6 +80,7 @@ class NodeDocument(DocumentContent):
 
     async def publish(self, data: Buffer) -> None:
         async with self._editing() as node:
+            self._context.editor.require_settled(self.path)
             written = await self._without_remains(bytes(data))
             await self.change(node, written)
             self._state.show(self.ident)
@@ -136,6 +137,8 @@ class NodeDocument(DocumentContent):
         async with self._context.editor.several(), hierarchy.live.lock.staying(self._bound):
             # The staged file has followed a move already (`StagingArea.follow`).
             self.follow()
+            # A document equal to that of an edit that is undone later would be accepted, and stored by none.
+            await self._context.editor.settle_at(self.path)
             if self.live is not None:
                 await self.live.confirmed()
             else:
