@@ -45,19 +45,26 @@ class Unanswered(HangingStore):
 async def tree_with_copy(store: HangingStore) -> AsyncIterator[MountTree]:
     """Yield a tree whose edits are of two documents: they can be undone."""
     async with tree_over(store, new_dialect="v3", new_chunks="4", timeout="10") as tree:
-        await write(tree, "npy/a.npy", npy(np.arange(8)))
-        folder = await walk(tree, "npy")
-        assert isinstance(folder, Directory)
-        await folder.mkdir("g")
+        await make_nodes(tree)
         await write(tree, "chunks/.zmetadata", b'{"metadata": {}, "zarr_consolidated_format": 1}')
         yield tree
+
+
+async def make_nodes(tree: MountTree) -> None:
+    await write(tree, "npy/a.npy", npy(np.arange(8)))
+    folder = await walk(tree, "npy")
+    assert isinstance(folder, Directory)
+    await folder.mkdir("g")
+
+
+def zarr3_document(edit: str) -> str:
+    return f"zarr3/{EDITS[edit].split('/')[1]}/zarr.json"
 
 
 async def documents(tree: MountTree, edit: str) -> tuple[bytes, bytes]:
     """Return what is written to the file of the edit, and the same in `zarr3/`."""
     member = {"shape": [12]} if edit == "shape" else {"attributes": {"n": 1}}
-    path = EDITS[edit].replace("chunks", "zarr3").rpartition("/")[0] + "/zarr.json"
-    again = json.dumps(json.loads(await read(tree, path)) | member).encode()
+    again = json.dumps(json.loads(await read(tree, zarr3_document(edit))) | member).encode()
     if edit != "shape":
         return b'{"n": 1}', again
     return json.dumps(json.loads(await read(tree, EDITS[edit])) | member).encode(), again
@@ -83,7 +90,7 @@ async def test_an_edit_is_not_accepted_without_effect_while_the_same_one_may_be_
         folder = EDITS[edit].split("/")[1]
         first, again = await documents(tree, edit)
         before = await shown(tree, edit)
-        handle = await opened(tree, f"zarr3/{folder}/zarr.json", EMPTIED)
+        handle = await opened(tree, zarr3_document(edit), EMPTIED)
         await handle.write(0, again)
         store.hang(f"{folder}/zarr.json", "set")
         with pytest.raises(StoreTimeout):
@@ -115,7 +122,7 @@ async def test_an_edit_is_not_accepted_without_effect_while_the_same_one_is_to_b
         folder = EDITS[edit].split("/")[1]
         first, again = await documents(tree, edit)
         before = await shown(tree, edit)
-        handle = await opened(tree, f"zarr3/{folder}/zarr.json", EMPTIED)
+        handle = await opened(tree, zarr3_document(edit), EMPTIED)
         await handle.write(0, again)
         undone = [StoreError("not undone")] * 3
         store.errors = {"zarr.json": [StoreError("no copy")], f"{folder}/zarr.json": [None, *undone]}
@@ -128,3 +135,34 @@ async def test_an_edit_is_not_accepted_without_effect_while_the_same_one_is_to_b
         await handle.flush()
         await handle.release()
         assert await shown(tree, edit) != before
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("dialect", ["v2", "v3"])
+@pytest.mark.parametrize("edit", EDITS)
+@trio_test
+async def test_the_present_document_is_not_accepted_while_an_earlier_edit_may_still_arrive(
+    autojump_clock: MockClock, edit: str, dialect: str
+) -> None:
+    """Nothing was to be done for it; then the earlier edit took effect, which had been reported as failed."""
+    store = HangingStore(MemoryStore())
+    async with tree_over(store, new_dialect=dialect, new_chunks="4", timeout="10") as tree:
+        await make_nodes(tree)
+        before = await shown(tree, edit)
+        first, _ = await documents(tree, edit)
+        path = zarr3_document(edit)
+        present = await read(tree, path)
+        handle = await opened(tree, path, EMPTIED)
+        await handle.write(0, present)
+        store.hang(f"{EDITS[edit].split('/')[1]}/*", "set")
+        with pytest.raises(StoreTimeout):
+            await write(tree, EDITS[edit], first)
+        assert await shown(tree, edit) == before
+        with pytest.raises(StoreTimeout, match="an earlier change still pending"):
+            await handle.flush()
+        store.answer()
+        await trio.sleep(100)
+        assert await shown(tree, edit) != before
+        await handle.flush()
+        await handle.release()
+        assert await shown(tree, edit) == before

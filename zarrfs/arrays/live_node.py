@@ -259,8 +259,8 @@ def is_elsewhere(anchor: Anchor | None, folder: Prefix | None) -> bool:
     return not (prefix.startswith(APART) or prefix == folder)
 
 
-async def unfenced(fences: list[trio.Event], path: NodePath) -> None:
-    """Return when all these events are set. Raises `StoreTimeout` after a while: the position of the node is then unknown.
+async def unfenced(fences: list[trio.Event], path: NodePath, what: str = "move or removal") -> None:
+    """Return when all these events are set. Raises `StoreTimeout` after a while: the outcome of ``what`` is then unknown.
 
     However many tasks wait for an event, one after the other, they wait for one while together."""
     while fences:
@@ -268,7 +268,7 @@ async def unfenced(fences: list[trio.Event], path: NodePath) -> None:
         with trio.move_on_at(_waited_until.setdefault(ended, trio.current_time() + _FENCED_SECONDS)):
             await ended.wait()
         if not ended.is_set():
-            raise StoreTimeout(f"{path}: move or removal still pending: the store does not answer", key=path)
+            raise StoreTimeout(f"{path}: {what} still pending: the store does not answer", key=path)
         if ended in fences:
             fences.remove(ended)
 

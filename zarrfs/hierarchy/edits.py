@@ -19,7 +19,7 @@ from operator import lt
 import trio
 
 from zarrfs import fences
-from zarrfs.arrays.live_node import LiveNode
+from zarrfs.arrays.live_node import LiveNode, unfenced
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.errors import (
     ContentInvalid,
@@ -62,6 +62,8 @@ class NodeEditor:
         self._lock = trio.Lock()
         self._unsettled: dict[Placing, ArrayNode] = {}
         """Failed `put`, and their arrays, whose outcome is not determined yet."""
+        self._late: dict[NodePath, list[trio.Event]] = {}
+        """The ends of changes of documents that timed out, and may still take effect."""
         self._copies = ConsolidatedCopies(hierarchy, store)
         self._new = NewNodes(hierarchy, store, self._copies, new_dialect=new_dialect)
         self._renaming = Renaming(hierarchy, intents, self._copies, self._new)
@@ -143,6 +145,11 @@ class NodeEditor:
         if is_saved or self._hierarchy.live.lock.is_underway(path) or self._intents.error_at(path) is not None:
             async with self.editing(path):
                 pass
+
+    async def settle_documents(self, path: NodePath) -> None:
+        """Run `settle_at` for a change of documents, which may be none against what the store holds until an earlier one arrives."""
+        await self.settle_at(path)
+        await unfenced(self._late.get(path, []), path, "an earlier change")
 
     def require_settled(self, path: NodePath) -> None:
         """Raise the error of an edit of the documents at ``path`` that `settle_at` could not end: it may be undone later."""
@@ -407,7 +414,17 @@ class NodeEditor:
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
         put = partial(store_together, self._intents, path)
-        await revise(self._hierarchy.stored, keys, lambda documents: layout.amend(path, documents, edit), put)
+        steps: list[trio.Event] = []
+        try:
+            with fences.collected() as steps:
+                await revise(self._hierarchy.stored, keys, lambda documents: layout.amend(path, documents, edit), put)
+        finally:
+            for each in steps:
+                fences.given_up(each)
+            if steps:
+                late = {**self._late, path: [*self._late.get(path, ()), *steps]}
+                left = {at: [each for each in events if not each.is_set()] for at, events in late.items()}
+                self._late = {at: events for at, events in left.items() if events}
 
 
 @asynccontextmanager

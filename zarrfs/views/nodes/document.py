@@ -137,8 +137,8 @@ class NodeDocument(DocumentContent):
         async with self._context.editor.several(), hierarchy.live.lock.staying(self._bound):
             # The staged file has followed a move already (`StagingArea.follow`).
             self.follow()
-            # A document equal to that of an edit that is undone later would be accepted, and stored by none.
-            await self._context.editor.settle_at(self.path)
+            # A document that equals the stored one is accepted without a request: no earlier edit may arrive, or be undone, after it.
+            await self._context.editor.settle_documents(self.path)
             if self.live is not None:
                 await self.live.confirmed()
             else:
