@@ -90,6 +90,10 @@ class Stage(abc.ABC):
     async def publish(self) -> None:
         """Store what is staged. If it raises, all of it is still staged."""
 
+    async def has_taken_effect(self) -> bool:
+        """Return True if a `publish` that failed is found to be complete nevertheless. Stores nothing more."""
+        return False
+
     async def unnamed(self) -> None:
         """Remove from the store what was stored of a file that lost its name and will not be published, before the name is reused."""
 

@@ -273,7 +273,11 @@ class Staged:
             if self.handles == 1 and self.unpublished:
                 if self._state is State.FAILED and self._failed_close is not None:
                     # RELEASE comes after close(2) has returned: another attempt could revert what was stored since, through another view.
-                    raise self._failed_close
+                    error = self._failed_close
+                    with trio.CancelScope(shield=True):
+                        if self.stage is not None and await self.stage.has_taken_effect():
+                            return
+                    raise error
                 with trio.CancelScope(shield=True):
                     await (self.fsync() if self.area.durable else self.publish_now())
         except Exception as error:  # noqa: BLE001 (the bytes are lost, whatever the error, and that has to be reported)

@@ -91,8 +91,8 @@ class NewArrayStage(Stage):
         self._writer: ArrayWriter | None = None
         self._same = False
         self._placing: Placing | None = None
+        # True if its creation in place has begun.
         self._is_created = False
-        """True if its creation in place has begun."""
         self.stored: LiveArray | None = None
         """The array in use, once it is stored."""
         self._abandoned = False
@@ -242,6 +242,12 @@ class NewArrayStage(Stage):
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
 
+    async def has_taken_effect(self) -> bool:
+        if self._placing is not None and (self._placing.is_unsettled or self._placing.is_unknown):
+            with suppress(ZarrfsError):
+                await self._settle(self._placing)
+        return self._placing is not None and self._placing.is_placed
+
     async def unnamed(self) -> None:
         if self._writer is None or self._node is None or self.stored is not None:
             return
@@ -266,7 +272,7 @@ class NewArrayStage(Stage):
     @property
     def _whole_size(self) -> int:
         assert self._head is not None
-        return _size_of(self._head)
+        return self._head.nbytes + math.prod(self._head.shape) * self._head.dtype.itemsize
 
     def _elements_stay(self, head: Head, node: ArrayNode) -> bool:
         """Return True if the file of the stored array has each element at the same offset, in the same bytes, as under ``head``."""
@@ -298,7 +304,7 @@ class NewArrayStage(Stage):
         data_type = node.metadata.data_type
         is_held = head.dtype == little == data_type.npy_dtype
         file_order = FileOrder(data_type.dtype if is_held else head.dtype, head.fortran_order)
-        if self._size > (whole_size := _size_of(head)):
+        if self._size > (whole_size := head.nbytes + math.prod(head.shape) * head.dtype.itemsize):
             raise FileTooLarge(f"{self._ident}: the header limits the file to {whole_size} bytes", key=self._ident)
         if not self._same:
             self._placing = await self._context.editor.place_apart(node, over=self._replaced is not None)
@@ -419,12 +425,12 @@ class NewArrayStage(Stage):
             await self._context.hierarchy.queued.drop(self._context.hierarchy.queued.below(self._placing.chunk_prefix))
             await self._placing.end()
             return
-        chunks_there = self._writer.may_be_stored if self._writer is not None else ()
-        if self._writer is not None and chunks_there and self._making.why_gone is None and not await self._is_whole():
+        coords_there = self._writer.may_be_stored if self._writer is not None else ()
+        if self._writer is not None and coords_there and self._making.why_gone is None and not await self._is_whole():
             try:
                 # Values stored there by another program meanwhile stay. Those of ours that still arrive are waited for.
                 chunks = self._writer.array.chunks
-                keys = dict.fromkeys(key for coords in chunks_there for key in chunks.keys(coords))
+                keys = dict.fromkeys(key for coords in coords_there for key in chunks.keys(coords))
                 await self._context.store.erase_values(keys)
                 await remove_empty_folders(self._context.store, self._making.chunk_prefix, keys)
             except ZarrfsError as error:
@@ -442,8 +448,3 @@ class NewArrayStage(Stage):
         except ZarrfsError:
             # Unknown: its chunks stay.
             return True
-
-
-def _size_of(head: Head) -> int:
-    """Return the size in bytes of the complete file that begins with ``head``."""
-    return head.nbytes + math.prod(head.shape) * head.dtype.itemsize
