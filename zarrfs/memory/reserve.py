@@ -17,8 +17,8 @@ from pathlib import Path
 
 NBYTES = 8 << 20
 """Size for a new worker's buffer and a copy of the largest WRITE (1 MiB each), and arenas for small objects."""
-_LEAST_NBYTES = 2 << 20
-"""Size without arenas: small objects mostly find room in those there are."""
+_LEAST_NBYTES = 4 << 20
+"""Size for these with one arena. With less, requests were lost where a daemon is at its limit for long."""
 _MAP_NORESERVE = 0x4000
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
 # Limits are checked again after this number of `Reserve.lend`: prlimit(1) sets them in a running process.
