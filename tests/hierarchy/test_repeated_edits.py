@@ -12,12 +12,12 @@ import trio
 from trio.testing import MockClock, trio_test
 
 from tests.hierarchy.test_several_steps import npy
-from tests.support.stores import HangingStore
+from tests.support.stores import HangingStore, contents
 from tests.support.trees import load, opened, read, tree_over, walk, write
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry, StoreError, StoreTimeout
-from zarrfs.keys import Key
+from zarrfs.keys import APART, Key
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.values import Expected, Generation
 from zarrfs.vfs.node import Directory, OpenFlags
@@ -97,6 +97,7 @@ async def test_an_edit_is_not_accepted_without_effect_while_the_same_one_may_be_
             await write(tree, EDITS[edit], first)
         with pytest.raises(StoreTimeout):
             await handle.flush()
+        store.errors = {"zarr.json": [StoreError("cannot be completed")]}
         store.answer()
         await trio.sleep(100)
         assert await shown(tree, edit) == before
@@ -125,7 +126,7 @@ async def test_an_edit_is_not_accepted_without_effect_while_the_same_one_is_to_b
         handle = await opened(tree, zarr3_document(edit), EMPTIED)
         await handle.write(0, again)
         undone = [StoreError("not undone")] * 3
-        store.errors = {"zarr.json": [StoreError("no copy")], f"{folder}/zarr.json": [None, *undone]}
+        store.errors = {"zarr.json": [StoreError("no copy")] * 4, f"{folder}/zarr.json": [None, *undone]}
         with pytest.raises(StoreError, match="no copy"):
             await write(tree, EDITS[edit], first)
         with pytest.raises(StoreError, match="not undone"):
@@ -166,3 +167,22 @@ async def test_the_present_document_is_not_accepted_while_an_earlier_edit_may_st
         await handle.flush()
         await handle.release()
         assert await shown(tree, edit) == before
+
+
+@pytest.mark.logs("")
+@trio_test
+async def test_an_edit_that_took_effect_late_is_completed(autojump_clock: MockClock) -> None:
+    """It was undone a second later: a chunk that a program had stored in the new shape meanwhile was no part of the array any more."""
+    store = Unanswered()
+    async with tree_with_copy(store) as tree:
+        _, document = await documents(tree, "shape")
+        store.hang("a/zarr.json", "set")
+        with pytest.raises(StoreTimeout):
+            await write(tree, "zarr3/a/zarr.json", document)
+        store.answer()
+        await write(tree, "chunks/a/2", np.full(4, 5, "<i8").tobytes())
+        await trio.sleep(100)
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), [*range(8), 5, 5, 5, 5])
+        assert not await store.inner.prefix_exists(APART)
+        copied = json.loads((await contents(store.inner))["zarr.json"])["consolidated_metadata"]["metadata"]["a"]
+        assert copied["shape"] == [12]

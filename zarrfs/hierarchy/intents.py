@@ -230,6 +230,7 @@ class Intent(Apart):
         await self._end_later()
 
     async def _end_later(self) -> None:
+        self.was_left = True
         if self._on_unfinished is not None:
             self._on_unfinished(self)
         elif not self.is_unknown:

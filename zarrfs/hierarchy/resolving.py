@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
-from zarrfs.errors import KeyConflict, PartsMissing, raise_first
+from zarrfs.errors import KeyConflict, PartsMissing, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.putting import put_all, sync_all_first, sync_first
@@ -12,6 +13,8 @@ from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.stored_documents import are_stored
 from zarrfs.keys import Prefix
 from zarrfs.stores.base import Store
+
+log = logging.getLogger(__name__)
 
 
 class Apart:
@@ -22,6 +25,8 @@ class Apart:
         self.new = prefix.child("new")
         self.old = prefix.child("old")
         self.gone = prefix.child("gone")
+        self.was_left = False
+        """True if the operation could not be ended at once: what it has stored may be in use since."""
 
     def rest(self, record: Record) -> list[tuple[Target, Target]]:
         """Return pairs (apart, place) of the content apart and its destination: the new places, or the old ones unless ``is_placing``."""
@@ -40,7 +45,7 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
         # Content without a position is only deleted.
         return True
     if record.operation == "amend":
-        return await _resolve_documents(store, record)
+        return await _resolve_documents(store, record, completes=apart.was_left)
     if record.moves:
         pairs, count = apart.rest(record), 0 if record.is_placing else len(record.replaced)
         missing: list[Exception] = []
@@ -141,13 +146,24 @@ async def _require_no_others(store: Store, record: Record) -> None:
             raise KeyConflict(f"{record.path}: {key} was stored by another program since", key=key)
 
 
-async def _resolve_documents(store: Store, record: Record) -> bool:
+async def _resolve_documents(store: Store, record: Record, *, completes: bool) -> bool:
     stored = {key: await store.get(key) for key in {**record.before, **record.after}}
     now = {key: bytes(value) for key, value in stored.items() if value is not None}
     if now == record.after:
         return True
     if any(value not in (record.before.get(key), record.after.get(key)) for key, value in now.items()):
         # Another program has changed them since. Their present content describes the node.
+        return True
+    is_change = now.keys() == record.before.keys() == record.after.keys()
+    if completes and is_change and any(value != record.before[key] for key, value in now.items()):
+        # Chunks may have been stored in the new shape. Those of a new array were erased when it failed.
+        try:
+            await put_all(store, {key: value for key, value in record.after.items() if now.get(key) != value}, replaces=True)
+        except StoreTimeout:
+            raise
+        except ZarrfsError as error:
+            log.info("%s: operation is undone, since it cannot be completed: %s", record.path, error)
+            return await _resolve_documents(store, record, completes=False)
         return True
     for key, value in now.items():
         if key not in record.before:
