@@ -7,6 +7,7 @@ header, or a sparse file without the data. Each format has a file of its own; it
 from __future__ import annotations
 
 import abc
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -89,6 +90,11 @@ class Head:
     shape: Shape
     dtype: np.dtype[Any]
     fortran_order: bool = False
+
+    @property
+    def file_nbytes(self) -> int:
+        """Size of the complete file."""
+        return self.nbytes + math.prod(self.shape) * self.dtype.itemsize
 
 
 class FileFormat:

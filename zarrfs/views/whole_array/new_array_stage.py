@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -91,8 +90,8 @@ class NewArrayStage(Stage):
         self._writer: ArrayWriter | None = None
         self._same = False
         self._placing: Placing | None = None
-        # True if its creation in place has begun.
         self._is_created = False
+        """True if its creation in place has begun."""
         self.stored: LiveArray | None = None
         """The array in use, once it is stored."""
         self._abandoned = False
@@ -272,7 +271,7 @@ class NewArrayStage(Stage):
     @property
     def _whole_size(self) -> int:
         assert self._head is not None
-        return self._head.nbytes + math.prod(self._head.shape) * self._head.dtype.itemsize
+        return self._head.file_nbytes
 
     def _elements_stay(self, head: Head, node: ArrayNode) -> bool:
         """Return True if the file of the stored array has each element at the same offset, in the same bytes, as under ``head``."""
@@ -304,7 +303,7 @@ class NewArrayStage(Stage):
         data_type = node.metadata.data_type
         is_held = head.dtype == little == data_type.npy_dtype
         file_order = FileOrder(data_type.dtype if is_held else head.dtype, head.fortran_order)
-        if self._size > (whole_size := head.nbytes + math.prod(head.shape) * head.dtype.itemsize):
+        if self._size > (whole_size := head.file_nbytes):
             raise FileTooLarge(f"{self._ident}: the header limits the file to {whole_size} bytes", key=self._ident)
         if not self._same:
             self._placing = await self._context.editor.place_apart(node, over=self._replaced is not None)
@@ -425,12 +424,12 @@ class NewArrayStage(Stage):
             await self._context.hierarchy.queued.drop(self._context.hierarchy.queued.below(self._placing.chunk_prefix))
             await self._placing.end()
             return
-        coords_there = self._writer.may_be_stored if self._writer is not None else ()
-        if self._writer is not None and coords_there and self._making.why_gone is None and not await self._is_whole():
+        chunks_there = self._writer.may_be_stored if self._writer is not None else ()
+        if self._writer is not None and chunks_there and self._making.why_gone is None and not await self._is_whole():
             try:
                 # Values stored there by another program meanwhile stay. Those of ours that still arrive are waited for.
                 chunks = self._writer.array.chunks
-                keys = dict.fromkeys(key for coords in coords_there for key in chunks.keys(coords))
+                keys = dict.fromkeys(key for coords in chunks_there for key in chunks.keys(coords))
                 await self._context.store.erase_values(keys)
                 await remove_empty_folders(self._context.store, self._making.chunk_prefix, keys)
             except ZarrfsError as error:
