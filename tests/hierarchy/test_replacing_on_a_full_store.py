@@ -74,7 +74,6 @@ def test_a_replacement_that_could_not_be_undone_keeps_the_attributes_when_it_is_
             except StoreFull:
                 has_failed = True
             store.has_room = True
-            await handle.flush()
             await handle.release()
             np.testing.assert_array_equal(await load(tree, "npy/g/a.npy"), NEW)
             assert json.loads(await read(tree, "chunks/g/a/.zattrs")) == {"units": "m"}, at

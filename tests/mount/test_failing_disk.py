@@ -10,9 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import zarr
 
 from tests.support.mounting import mounted
 from tests.support.small_disks import small_disk
@@ -81,21 +79,6 @@ def test_a_disk_that_turns_read_only_is_named_for_every_operation_that_it_refuse
             assert (last["operation"], last["error"]) == (name, "StoreTurnedReadOnly")
         assert mount.umount().returncode == 0
     assert (store / "k").read_bytes() == b"value"
-
-
-def test_of_many_losses_those_that_no_program_has_heard_of_are_named(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", SPACE) as disk:
-        store = disk / "store"
-        zarr.create_array(str(store / "a"), shape=(8,), chunks=(4,), shards=(8,), dtype="i4")
-        with mounted(store, "--shard-delay", "3600", ends_with=None) as mount:
-            (mount.path / "chunks/a/0").write_bytes(np.arange(4, dtype="<i4").tobytes())
-            subprocess.run(["dd", "if=/dev/zero", f"of={disk / 'full'}", "bs=4096"], check=False, capture_output=True)
-            for number in range(25):
-                with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-                    (mount.path / f"raw/k{number}").write_bytes(os.urandom(8192))
-            ended = mount.umount()
-        assert ended.returncode == 7
-        assert "a/c/0: " in ended.stderr and "; and 6 more" in ended.stderr
 
 
 def test_a_value_larger_than_a_file_may_be_is_too_large(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Awaitable, Callable
+from typing import ClassVar
 
 from zarrfs.buffers import Buffer, size_with_holes, storage_nbytes
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
@@ -57,6 +58,9 @@ class Stage(abc.ABC):
     replaces: bool = False
     """True if publishing replaces the array of the file by another one: only handles that emptied it, or were opened since, continue."""
 
+    has_steps: ClassVar[bool] = False
+    """True if `publish` has several steps, of which some may be taken when it fails: only another attempt completes them."""
+
     @property
     @abc.abstractmethod
     def size(self) -> int:
@@ -89,10 +93,6 @@ class Stage(abc.ABC):
     @abc.abstractmethod
     async def publish(self) -> None:
         """Store what is staged. If it raises, all of it is still staged."""
-
-    async def has_taken_effect(self) -> bool:
-        """Return True if a `publish` that failed is found to be complete nevertheless. Stores nothing more."""
-        return False
 
     async def unnamed(self) -> None:
         """Remove from the store what was stored of a file that lost its name and will not be published, before the name is reused."""

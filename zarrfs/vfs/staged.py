@@ -271,12 +271,9 @@ class Staged:
         """Remove one handle. The last one publishes the rest; a failure is recorded, since no program waits for it."""
         try:
             if self.handles == 1 and self.unpublished:
-                if self._state is State.FAILED and self._failed_close is not None:
+                error = self._failed_close if self._state is State.FAILED else None
+                if error is not None and self.stage is not None and not self.stage.has_steps:
                     # RELEASE comes after close(2) has returned: another attempt could revert what was stored since, through another view.
-                    error = self._failed_close
-                    with trio.CancelScope(shield=True):
-                        if self.stage is not None and await self.stage.has_taken_effect():
-                            return
                     raise error
                 with trio.CancelScope(shield=True):
                     await (self.fsync() if self.area.durable else self.publish_now())

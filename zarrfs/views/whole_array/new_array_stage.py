@@ -53,6 +53,8 @@ class NewArrayStage(Stage):
     or type keeps.
     """
 
+    has_steps = True
+
     def __init__(
         self,
         context: ViewContext,
@@ -240,12 +242,6 @@ class NewArrayStage(Stage):
         self.replaces = self._replaced is not None and not self._same
         shown = self._container.layout(self._node.metadata).extents[0]
         self.moved = self._head.fortran_order or not isinstance(shown, Literal) or shown.data != bytes(self._bytes.whole())
-
-    async def has_taken_effect(self) -> bool:
-        if self._placing is not None and (self._placing.is_unsettled or self._placing.is_unknown):
-            with suppress(ZarrfsError):
-                await self._settle(self._placing)
-        return self._placing is not None and self._placing.is_placed
 
     async def unnamed(self) -> None:
         if self._writer is None or self._node is None or self.stored is not None:
