@@ -89,10 +89,6 @@ class StoreQuotaExceeded(StoreFull):
     """The user's quota for the store is exhausted."""
 
 
-class StoreValueTooLarge(StoreError):
-    """The file system of the store, or a limit of the daemon (``ulimit -f``), allows no file of this size."""
-
-
 class OutOfMemory(StoreError, TooLarge):
     """The daemon cannot allocate memory, or address space to map a file."""
 

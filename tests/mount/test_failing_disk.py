@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -79,18 +78,3 @@ def test_a_disk_that_turns_read_only_is_named_for_every_operation_that_it_refuse
             assert (last["operation"], last["error"]) == (name, "StoreTurnedReadOnly")
         assert mount.umount().returncode == 0
     assert (store / "k").read_bytes() == b"value"
-
-
-def test_a_value_larger_than_a_file_may_be_is_too_large(tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store/k").write_bytes(b"value")
-    with mounted(tmp_path / "store") as mount:
-        place, limits = mount.path / "raw/k", resource.prlimit(mount.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(mount.pid, resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
-        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
-            place.write_bytes(bytes(2 << 20))
-        assert mount.errors()[-1]["error"] == "StoreValueTooLarge"
-        assert place.read_bytes() == (mount.store / "k").read_bytes() == b"value"
-        resource.prlimit(mount.pid, resource.RLIMIT_FSIZE, limits)
-        place.write_bytes(b"small")
-    assert (mount.store / "k").read_bytes() == b"small"

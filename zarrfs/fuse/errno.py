@@ -38,7 +38,6 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.StoreTurnedReadOnly: errno.EROFS,
     errors.StoreFull: errno.ENOSPC,
     errors.StoreQuotaExceeded: errno.EDQUOT,
-    errors.StoreValueTooLarge: errno.EFBIG,
     errors.OutOfMemory: errno.ENOMEM,
     errors.StoreTimeout: errno.ETIMEDOUT,
     errors.StoreUnsupported: errno.EOPNOTSUPP,

@@ -17,7 +17,6 @@ from zarrfs.errors import (
     StoreQuotaExceeded,
     StoreTurnedReadOnly,
     StoreUnsupported,
-    StoreValueTooLarge,
 )
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
@@ -26,7 +25,6 @@ ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG
 _KINDS: dict[int, type[StoreError]] = {
     errno.ENOSPC: StoreFull,
     errno.EDQUOT: StoreQuotaExceeded,
-    errno.EFBIG: StoreValueTooLarge,
     errno.EACCES: StoreAccessDenied,
     errno.EPERM: StoreAccessDenied,
     errno.EROFS: StoreTurnedReadOnly,
