@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
 
 from zarrfs.buffers import Buffer, size_with_holes, storage_nbytes
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
@@ -58,8 +57,11 @@ class Stage(abc.ABC):
     replaces: bool = False
     """True if publishing replaces the array of the file by another one: only handles that emptied it, or were opened since, continue."""
 
-    has_steps: ClassVar[bool] = False
-    """True if `publish` has several steps, of which some may be taken when it fails: only another attempt completes them."""
+    has_steps: bool = False
+    """True if `publish` has several steps, of which some may be taken when it fails: only another attempt completes them.
+
+    So for a new array, and for chunks in shards: what was queued is stored later.
+    """
 
     @property
     @abc.abstractmethod

@@ -272,7 +272,8 @@ class Staged:
         try:
             if self.handles == 1 and self.unpublished:
                 error = self._failed_close if self._state is State.FAILED else None
-                if error is not None and self.stage is not None and not self.stage.has_steps:
+                has_steps = self.content.has_steps or (self.stage is not None and self.stage.has_steps)
+                if error is not None and not has_steps:
                     # RELEASE comes after close(2) has returned: another attempt could revert what was stored since, through another view.
                     raise error
                 with trio.CancelScope(shield=True):

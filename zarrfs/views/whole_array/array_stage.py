@@ -48,6 +48,7 @@ class ElementsStage(Stage):
         self._hierarchy = hierarchy
         self._ident = ident
         self._open_array = open_array
+        self.has_steps = bool(open_array.array.metadata.shards)
         self._layout = layout
         self._writer = ArrayWriter(
             open_array.array,
