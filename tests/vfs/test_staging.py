@@ -629,51 +629,6 @@ async def test_what_still_fails_at_the_last_release_is_dropped_and_recorded() ->
 
 
 @in_trio
-@pytest.mark.logs("write failed, data lost")
-async def test_a_write_whose_close_has_failed_is_not_stored_after_that_over_what_others_stored() -> None:
-    bench = Bench(b"value")
-    bench.content.refuses = error = StoreFull("full")
-    handle = await bench.file.open(BOTH)
-    await handle.write(0, b"V")
-    with pytest.raises(StoreFull):
-        await handle.flush()
-    bench.content.refuses = None
-    bench.content.value = b"other"  # Through another view. RELEASE comes later.
-    await handle.release()
-    assert bench.content.value == b"other"
-    assert bench.lost == [("raw/k", error)]
-
-
-@in_trio
-async def test_what_is_written_after_a_close_that_failed_is_published_at_release() -> None:
-    bench = Bench(b"value")
-    bench.content.refuses = StoreFull("full")
-    handle = await bench.file.open(BOTH)
-    await handle.write(0, b"V")
-    with pytest.raises(StoreFull):
-        await handle.flush()
-    bench.content.refuses = None
-    await handle.write(1, b"A")  # As from a mapping.
-    await handle.release()
-    assert bench.content.value == b"VAlue"
-    assert bench.lost == []
-
-
-@in_trio
-async def test_a_failed_fsync_is_tried_again_at_the_end_of_a_mapping() -> None:
-    bench = Bench(b"value")
-    bench.content.refuses = StoreFull("full")
-    handle = await bench.file.open(BOTH)
-    await handle.write(0, b"V")
-    with pytest.raises(StoreFull):
-        await handle.fsync()
-    bench.content.refuses = None
-    await handle.release()
-    assert bench.content.value == b"Value"
-    assert bench.lost == []
-
-
-@in_trio
 async def test_what_fails_at_a_release_is_not_lost_if_the_file_was_opened_meanwhile() -> None:
     bench = Bench(b"value")
     bench.content.refuses, bench.content.waits = StoreFull("full"), trio.Event()

@@ -46,8 +46,6 @@ class Content(abc.ABC):
     blksize: int = 4096
     private: bool = False
     merged: bool = False
-    has_steps: bool = False
-    """`Stage.has_steps` of all its stages."""
     held_nbytes: int = 0
     """See `File.held_nbytes`."""
 

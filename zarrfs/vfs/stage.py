@@ -57,12 +57,6 @@ class Stage(abc.ABC):
     replaces: bool = False
     """True if publishing replaces the array of the file by another one: only handles that emptied it, or were opened since, continue."""
 
-    has_steps: bool = False
-    """True if `publish` has several steps, of which some may be taken when it fails: only another attempt completes them.
-
-    So for a new array, and for chunks in shards: what was queued is stored later.
-    """
-
     @property
     @abc.abstractmethod
     def size(self) -> int:

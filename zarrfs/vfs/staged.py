@@ -76,8 +76,6 @@ class Staged:
         self._unanswered: StoreTimeout | None = None
         self._changed_ns: int | None = None
         self.reported_ns: int | None = None
-        self._failed_close: Exception | None = None
-        """The error of the last close(2), if a program has got it."""
         self._mtime_ns: int | None = None
 
     @property
@@ -229,7 +227,6 @@ class Staged:
         """Discard the staged bytes; the published value counts again."""
         stage, self.stage = self.stage, None
         self._state = State.CLEAN
-        self._failed_close = None
         self._mtime_ns = self._changed_ns = None
         if stage is not None:
             with trio.CancelScope(shield=True):
@@ -246,14 +243,10 @@ class Staged:
     async def flush(self) -> None:
         """Publish written bytes; emptiness alone is not published yet."""
         if self._state in (State.DIRTY, State.FAILED, State.PUBLISHING):
-            try:
-                with durability.demanded(self.area.durable):
-                    await self._publish((State.DIRTY, State.FAILED))
-                    if self.area.durable and not self.orphan:
-                        await self.content.sync()
-            except Exception as error:
-                self._failed_close = error if self.area.returns_errors else None
-                raise
+            with durability.demanded(self.area.durable):
+                await self._publish((State.DIRTY, State.FAILED))
+                if self.area.durable and not self.orphan:
+                    await self.content.sync()
 
     async def publish_now(self) -> None:
         """Publish all that is staged, emptiness too."""
@@ -271,11 +264,6 @@ class Staged:
         """Remove one handle. The last one publishes the rest; a failure is recorded, since no program waits for it."""
         try:
             if self.handles == 1 and self.unpublished:
-                error = self._failed_close if self._state is State.FAILED else None
-                has_steps = self.content.has_steps or (self.stage is not None and self.stage.has_steps)
-                if error is not None and not has_steps:
-                    # RELEASE comes after close(2) has returned: another attempt could revert what was stored since, through another view.
-                    raise error
                 with trio.CancelScope(shield=True):
                     await (self.fsync() if self.area.durable else self.publish_now())
         except Exception as error:  # noqa: BLE001 (the bytes are lost, whatever the error, and that has to be reported)
@@ -391,6 +379,5 @@ class Staged:
 
     def _touch(self, state: State) -> None:
         self._state = state
-        self._failed_close = None
         self._changed_ns = time.time_ns()
         self._mtime_ns = None

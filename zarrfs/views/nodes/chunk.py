@@ -53,7 +53,6 @@ class ChunkFile(NodeContent):
         self._context = view_format.context
         self._open_array = open_array
         self.held_nbytes = open_array.held_nbytes
-        self.has_steps = bool(open_array.array.metadata.shards)
         self._coords = coords
         self._cached_pages = CachedPages()
         self._be_at(path if path is not None else open_array.array.path)

@@ -48,7 +48,6 @@ class ElementsStage(Stage):
         self._hierarchy = hierarchy
         self._ident = ident
         self._open_array = open_array
-        self.has_steps = bool(open_array.array.metadata.shards)
         self._layout = layout
         self._writer = ArrayWriter(
             open_array.array,

@@ -53,8 +53,6 @@ class NewArrayStage(Stage):
     or type keeps.
     """
 
-    has_steps = True
-
     def __init__(
         self,
         context: ViewContext,
