@@ -1,4 +1,4 @@
-"""A chunk that is stored apart after its save was given up."""
+"""A chunk that is stored after its save was given up."""
 
 from __future__ import annotations
 
@@ -29,12 +29,26 @@ class NoRoomForTheFirst(HangingStore):
         await super().interrupt(operation, target)
 
 
+class NothingRenamed(NoRoomForTheFirst):
+    """Without renames, the chunks of a new array are stored in their place, before its document."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self.capabilities = replace(self.capabilities, rename=False)
+
+
 @pytest.mark.logs("")
+@pytest.mark.parametrize("kind", [NoRoomForTheFirst, NothingRenamed])
 @trio_test
-async def test_a_chunk_that_is_stored_after_its_save_has_failed_is_deleted(autojump_clock: MockClock, tmp_path: Path) -> None:
-    """It stayed in `.zarrfs/` until the next mount, in stores without locks between processes for ever."""
+async def test_a_chunk_that_is_stored_after_its_save_has_failed_is_deleted(
+    autojump_clock: MockClock, tmp_path: Path, kind: type[HangingStore]
+) -> None:
+    """It stayed in `.zarrfs/` until the next mount, in stores without locks between processes for ever.
+
+    Where nothing is renamed it stayed in its place, whose folder was shown as a group while it was being stored.
+    """
     inner = MemoryStore()
-    store = NoRoomForTheFirst(inner)
+    store = kind(inner)
     store.hang("*/c/1", "set")
     async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3", new_chunks="4") as tree:
         async with trio.open_nursery() as nursery:
@@ -50,31 +64,3 @@ async def test_a_chunk_that_is_stored_after_its_save_has_failed_is_deleted(autoj
 async def _refused(tree: MountTree) -> None:
     with pytest.raises(StoreFull):
         await write(tree, "npy/a.npy", npy(np.arange(8)))
-
-
-class NothingRenamed(NoRoomForTheFirst):
-    """Without renames, the chunks of a new array are stored in their place, before its document."""
-
-    def __init__(self, inner: MemoryStore) -> None:
-        super().__init__(inner)
-        self.capabilities = replace(self.capabilities, rename=False)
-
-
-@pytest.mark.logs("")
-@trio_test
-async def test_a_chunk_that_is_stored_in_its_place_after_its_save_has_failed_is_deleted(
-    autojump_clock: MockClock, tmp_path: Path
-) -> None:
-    """It stayed there for ever, and its folder was shown as a group while it was being stored."""
-    inner = MemoryStore()
-    store = NothingRenamed(inner)
-    store.hang("*/c/1", "set")
-    async with tree_over(store, cache_dir=str(tmp_path), new_dialect="v3", new_chunks="4") as tree:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_refused, tree)
-            await trio.sleep(5)
-            assert store.hanging
-            store.answer()
-        assert await names(tree, "npy") == set()
-        assert await contents(inner) == {}
-        await tree.publish_all()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.large_buffers import large_from
-from zarrfs.errors import OutOfMemory, StoreError, StoreFull, TooLarge, is_refusal
+from zarrfs.errors import OutOfMemory, StoreError, StoreFull, StoreQuotaExceeded, TooLarge, is_refusal
 from zarrfs.fuse.errno import errno_of
 from zarrfs.memory import spill
 
@@ -59,7 +59,8 @@ def test_a_cache_folder_that_fails_is_no_lack_of_room(tmp_path: Path) -> None:
             spill.mapped(1000, str(tmp_path / folder))
         assert not isinstance(raised.value, TooLarge) and not is_refusal(raised.value)
         assert spill.refusal_of(OSError(errno.EIO, "")) is StoreError
-    assert spill.refusal_of(OSError(errno.EDQUOT, "")) is StoreFull
+    assert spill.refusal_of(OSError(errno.ENOSPC, "")) is StoreFull
+    assert spill.refusal_of(OSError(errno.EDQUOT, "")) is StoreQuotaExceeded
 
 
 def test_copies_are_what_was_copied() -> None:

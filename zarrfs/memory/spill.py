@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from zarrfs.errors import OutOfMemory, StoreError, StoreFull, TooLarge
+from zarrfs.errors import OutOfMemory, StoreError, StoreFull, StoreQuotaExceeded, TooLarge
 from zarrfs.memory import copying, disposal
 from zarrfs.memory.disposal import DisposedMapping
 
@@ -26,8 +26,8 @@ MAX_NBYTES = 1 << 36
 _LARGE_NBYTES = 8 << 20
 # Small buffers that get no memory share files of this size.
 _FILE_NBYTES = 32 << 20
-# Of a full disk, a quota, and `reserve` itself; other errors are no lack of room.
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None})
+# Of a full disk, and `reserve` itself; other errors, except of a quota, are no lack of room.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, None})
 
 # State of the process: a daemon serves one mount, and codecs have no configuration.
 _directory: str | None = None
@@ -179,7 +179,7 @@ def mapped(nbytes: int, directory: str | None = None) -> mmap.mmap:
         return reserve(directory if directory is not None else _directory, nbytes)
     except OSError as error:
         kind = refusal_of(error)
-        if kind is StoreFull:
+        if issubclass(kind, StoreFull):
             raise TooLarge(f"{nbytes} bytes exceed the memory, and the room in the cache folder: {error}") from error
         raise kind(f"a file of {nbytes} bytes in the cache folder cannot be made: {error}") from error
 
@@ -188,6 +188,8 @@ def refusal_of(error: OSError) -> type[StoreError]:
     """Return the error for a file in the cache folder that could not be made: the disk is full, or the address space, or it fails."""
     if error.errno == errno.ENOMEM:
         return OutOfMemory
+    if error.errno == errno.EDQUOT:
+        return StoreQuotaExceeded
     return StoreFull if error.errno in _NO_ROOM else StoreError
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
-from zarrfs.errors import FileTooLarge, StoreError, StoreFull, StoreQuotaExceeded, ZarrfsError
+from zarrfs.errors import FileTooLarge, StoreError, StoreFull, ZarrfsError
 from zarrfs.memory import disposal
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import FileMapping, data_extents, refusal_of
@@ -257,7 +257,5 @@ def _refused(error: OSError) -> ZarrfsError:
 
 
 def _failure(error: OSError, what: str) -> StoreError:
-    if error.errno == errno.EDQUOT:
-        return StoreQuotaExceeded(f"no room to {what}: {error}")
     kind = refusal_of(error)
-    return kind(f"no room to {what}: {error}" if kind is StoreFull else f"the cache folder cannot {what}: {error}")
+    return kind(f"no room to {what}: {error}" if issubclass(kind, StoreFull) else f"the cache folder cannot {what}: {error}")
