@@ -131,11 +131,14 @@ class Folder(Directory):
     def __init__(self, file: Name, *, is_there: bool = True) -> None:
         self.file = file
         self.is_there = is_there
+        self.is_stale = False
 
     async def attributes(self) -> Attributes:
         return Attributes(True)
 
     async def lookup(self, name: str) -> VfsNode:
+        if self.is_stale:
+            raise StaleEntry("another program has replaced the folder")
         return self.file
 
     async def entries(self) -> AsyncIterator[Entry]:
@@ -155,7 +158,7 @@ class Opened:
             pass
 
         self.file = Name()
-        root = Folder(self.file, is_there=is_there)
+        root = self.folder = Folder(self.file, is_there=is_there)
         self.notifier = RecordingNotifier()
         self.session = Session(root, self.notifier, timeout=1, writable=True, free_space=free_space)  # type: ignore[arg-type]
         self.handlers = Operations(self.session)
@@ -219,6 +222,26 @@ def test_a_file_that_is_replaced_between_two_opens_is_another_inode_each_time() 
             numbers.append(await known.look_up())
             assert not (await known.open(numbers[-1])).direct_io
         assert len(set(numbers)) == 4
+
+    trio.run(main)
+
+
+@pytest.mark.logs("another program has replaced the folder")
+def test_a_file_that_is_replaced_in_both_attempts_of_the_kernel_is_opened() -> None:
+    """The first attempt may end before the file is opened, at the lookup of its name in a folder that another one replaced."""
+
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        known.folder.is_stale = True
+        with pytest.raises(pyfuse3.FUSEError) as refused:
+            await known.look_up()
+        assert refused.value.errno == errno.ESTALE
+        known.folder.is_stale = False
+        number = await known.look_up()
+        known.file.now = object()
+        opened = await known.open(number)
+        assert known.session.files[opened.fh].handle.of is known.file.now
 
     trio.run(main)
 

@@ -55,7 +55,11 @@ class Operations(pyfuse3.Operations):
     ) -> pyfuse3.EntryAttributes:
         parent, text = self.inodes[parent_inode], text_of(name)
         epoch, since_ns = self.session.kernel_cache.epoch, time.monotonic_ns()
-        node, attributes = await self.session.lookup(parent, text)
+        try:
+            node, attributes = await self.session.lookup(parent, text)
+        except StaleEntry:
+            self.session.stale(ctx.pid, below(parent, text))
+            raise
         entry = self.session.refer(parent, text, node, attributes, since_ns)
         return self._attributor.entry(entry.ino, attributes, epoch, entry.path, settled=bool(entry.stamp))
 

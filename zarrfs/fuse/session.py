@@ -76,7 +76,7 @@ class Session:
         self._changes_reported = changes_reported
         self._on_error = on_error
         self._held: dict[int, int] = {}
-        self._stale: dict[int, tuple[Inode | None, str]] = {}
+        self._stale: dict[int, str] = {}
         self._releasing: dict[OpenFile, trio.Event] = {}
         self._last_handle = 0
 
@@ -381,15 +381,22 @@ class Session:
         await self.notifier.drained()
         inode.doubtful = False
 
-    def stale_twice(self, opener: int, inode: Inode) -> bool:
-        """Record ESTALE for a thread's open of ``inode``; return True if its previous open of this name was stale too."""
-        entry = inode.parent, inode.called
-        before = self._stale.pop(opener, None)
-        if before is not None and before == entry:
-            return True
-        self._stale[opener] = entry
+    def stale(self, caller: int, path: str) -> None:
+        """Record ESTALE for a request of a thread about ``path``: what it opens there next may be the kernel's second attempt."""
+        self._stale.pop(caller, None)
+        self._stale[caller] = path.replace(NAMELESS, "")
         if len(self._stale) > _STALE_KEPT:
             del self._stale[next(iter(self._stale))]
+
+    def stale_twice(self, opener: int, inode: Inode) -> bool:
+        """Record ESTALE for an open of ``inode`` by a thread; return True if its last such error was of this name, or a folder of it.
+
+        (The kernel attempts open(2) twice: the first attempt may have ended at the lookup of a name on the way.)
+        """
+        path, before = inode.path.replace(NAMELESS, ""), self._stale.pop(opener, None)
+        if before is not None and (path == before or path.startswith(f"{before}/")):
+            return True
+        self.stale(opener, path)
         return False
 
     def not_stale(self, opener: int) -> None:
