@@ -91,6 +91,32 @@ def test_escapes() -> None:
     assert documents.parse_object("k", documents.dump(value, indent=2)) == value
 
 
+@pytest.mark.parametrize(
+    ("escaped", "expected"),
+    [
+        (rb'{"a": "\u00b0C", "l\u00e4nge": ["\u4e2d\u6587"]}', '{"a": "°C", "länge": ["中文"]}'),
+        (rb'"\ud83d\ude00\uD83D\uDE00"', '"😀😀"'),
+        # Backslashes, quotes and control characters.
+        (rb'"\\u00e9 \\\u00e9 \n\u00e9 \"\u00e9"', r'"\\u00e9 \\é \né \"é"'),
+        (rb'"\u0022 \u005c \u0041 \u0000 \u001b \u009b"', r'"\u0022 \u005c \u0041 \u0000 \u001b \u009b"'),
+        # Lone surrogates.
+        (rb'"\udcff \ud83d \ude00\ud83d \ud83d\u00e9"', r'"\udcff \ud83d \ude00\ud83d \ud83dé"'),
+    ],
+)
+def test_characters_in_place_of_their_escapes(escaped: bytes, expected: str) -> None:
+    assert documents.in_characters(escaped) == expected.encode()
+    assert json.loads(documents.in_characters(escaped)) == json.loads(escaped)
+
+
+@unhurried
+@given(st.text(st.characters() | st.sampled_from('\\"u0\u00e9\ud83d\ude00'), max_size=12))
+def test_text_with_characters_in_place_of_escapes_is_the_same_text(text: str) -> None:
+    shown = documents.in_characters(json.dumps(text).encode())
+    # Two escapes, of a high and of a low surrogate, are one character in JSON.
+    assert json.loads(shown) == json.loads(json.dumps(text))
+    assert documents.in_characters(shown) == shown
+
+
 def test_the_form_zarr_python_writes() -> None:
     value = {"shape": [2, 3], "a": {}, "fill_value": math.nan}
     expected = json.dumps(value, indent=4, sort_keys=True, ensure_ascii=True, separators=(",", ": "))

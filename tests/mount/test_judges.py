@@ -230,6 +230,15 @@ def test_what_nccopy_writes_in_its_default_format_is_stored(tmp_path: Path) -> N
             assert run("ncdump", f"file://{mount.path}/chunks/copy#mode={mode},file").stdout.decode() == text
 
 
+def test_netcdf_reads_text_outside_of_ascii(tmp_path: Path) -> None:
+    demand("ncdump")
+    group = zarr.open_group(str(tmp_path / "store"), mode="w", attributes={"title": "Müller"})
+    group.create_array("v", shape=(2,), dtype="f4", dimension_names=["länge"], attributes={"units": "°C"})
+    with mounted(tmp_path / "store") as mount:
+        text = run("ncdump", "-h", f"file://{mount.path}/chunks#mode=zarr,file").stdout.decode()
+    assert all(each in text for each in ('title = "Müller"', "float v(länge)", 'v:units = "°C"'))
+
+
 # --- the same datasets ------------------------------------------------------------------------------------------------------------
 
 

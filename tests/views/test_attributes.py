@@ -137,3 +137,30 @@ async def test_a_new_node_brings_none() -> None:
         with pytest.raises(ContentInvalid, match="is not JSON"):
             await write(tree, "zarr3/zarr.json", root)
         await write(tree, "zarr3/zarr.json", root.replace(b"NaN", b"null"))
+
+
+@EVERY_LAYOUT
+@trio_test
+async def test_text_outside_of_ascii_is_shown_as_itself(dialect: Dialect) -> None:
+    """netCDF-C 4.9 and 4.10 read the escape of a character as its digits."""
+    attributes = {"units": "°C", "länge": ["中文", "😀"], "path": 'C:\\u00e9 "\x1b'}
+    store = await store_of(dialect, attributes)
+    async with tree_over(store) as tree:
+        shown = await read(tree, "chunks/a/.zattrs")
+        assert all(each in shown.decode() for each in ('"°C"', '"länge"', '"中文"', '"😀"', r'"C:\\u00e9 \"\u001b"'))
+        assert {name: json.loads(shown)[name] for name in attributes} == attributes
+        await write(tree, "chunks/a/.zattrs", shown.replace("°C".encode(), "°F".encode()))
+        assert json.loads(await read(tree, "zarr3/a/zarr.json"))["attributes"] == attributes | {"units": "°F"}
+
+
+@trio_test
+async def test_large_text_outside_of_ascii_is_shown_as_itself() -> None:
+    (plugin,) = [each for each in registry.plugins("zarrfs.dialects") if each.name == "v3"]
+    attributes = {"history": "ä" * 100_000, "units": "°C"}
+    store = await store_of(plugin, attributes)
+    async with tree_over(store) as tree:
+        shown = await read(tree, "chunks/a/.zattrs")
+        assert b"\\u" not in shown and json.loads(shown) == attributes
+        before = await contents(store)
+        await write(tree, "chunks/a/.zattrs", shown)
+        assert await contents(store) == before

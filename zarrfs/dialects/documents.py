@@ -35,6 +35,10 @@ MAX_NDIM = 32
 MAX_INTEGER = 2**63 - 1
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|NaN|-?Infinity', re.DOTALL)
+# An escape that is not itself escaped: an even number of backslashes precedes it.
+_ESCAPED = re.compile(
+    rb"(?<!\\)(?P<before>(?:\\\\)*+)\\u(?:(?P<high>[dD][89abAB][0-9a-fA-F]{2})\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2})|(?P<code>[0-9a-fA-F]{4}))"
+)
 # Cannot occur in a document: it is random for each process.
 _PLACEHOLDER = uuid.uuid4().hex
 
@@ -91,6 +95,24 @@ def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False
         return text
     pieces = text.split(f'"{_PLACEHOLDER}"'.encode())
     return b"".join(itertools.chain.from_iterable(itertools.zip_longest(pieces, kept, fillvalue=b"")))
+
+
+def in_characters(data: bytes) -> bytes:
+    """Return the JSON text ``data`` with characters outside ASCII as themselves (UTF-8), and not as escapes, which are equivalent.
+
+    Control characters and lone surrogates, which have no UTF-8, stay escaped.
+    """
+    return _ESCAPED.sub(_character, data) if b"\\u" in data else data
+
+
+def _character(escaped: re.Match[bytes]) -> bytes:
+    if escaped["high"]:
+        code = 0x10000 + ((int(escaped["high"], 16) & 0x3FF) << 10) + (int(escaped["low"], 16) & 0x3FF)
+    else:
+        code = int(escaped["code"], 16)
+        if code < 0xA0 or 0xD800 <= code < 0xE000:
+            return escaped[0]
+    return escaped["before"] + chr(code).encode()
 
 
 def patched(key: str, data: bytes, path: Sequence[str], value: Any) -> bytes:

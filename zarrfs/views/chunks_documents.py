@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from zarrfs.dialects.base import Edit, Layout
-from zarrfs.dialects.documents import MEMBERS, parse_object
+from zarrfs.dialects.documents import MEMBERS, in_characters, parse_object
 from zarrfs.dialects.v2.consolidated import ConsolidatedCopy
 from zarrfs.dialects.v2.dialect import PLUGIN as V2
 from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS, ZGROUP
@@ -21,6 +21,7 @@ from zarrfs.model import fill_value as fills
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
+from zarrfs.model.unparsed import Unparsed
 from zarrfs.views.nodes.document import check_attributes, parsed
 from zarrfs.views.nodes.shown_copies import named_nodes
 from zarrfs.views.shown_dimensions import DIMENSIONS, has_names, names_from, shown_names
@@ -65,8 +66,11 @@ def documents_of(node: ArrayNode | GroupNode) -> dict[str, bytes]:
             chunk_prefix=node.path.prefix,
             attributes={**shown_attributes(node), **_put_in(node)},
         )
-    documents = _LAYOUT.format(shown)
-    return {key[len(node.path.prefix) :]: value for key, value in documents.items()}
+    documents = {key[len(node.path.prefix) :]: value for key, value in _LAYOUT.format(shown).items()}
+    if ZATTRS in documents:
+        # netCDF-C (4.9, 4.10) does not know \u: with it, the unit °C is "u00b0C" there.
+        documents[ZATTRS] = in_characters(documents[ZATTRS])
+    return documents
 
 
 def edit_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> Edit:
@@ -76,6 +80,11 @@ def edit_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> Edit:
         for name, value in _put_in(node).items():
             if attributes.get(name) == value:
                 del attributes[name]
+    for name, value in attributes.items():
+        stored = node.attributes.get(name)
+        if isinstance(stored, Unparsed) and isinstance(value, Unparsed) and in_characters(stored.data) == value.data:
+            # It differs from the stored text by what `documents_of` has changed.
+            attributes[name] = stored
     check_attributes(ident, node.attributes, attributes)
     if isinstance(node, GroupNode):
         return Edit(attributes=attributes)
