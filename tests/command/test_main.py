@@ -142,7 +142,9 @@ def test_an_output_that_cannot_be_written_is_no_defect(tmp_path: Path) -> None:
         (["install"], 2, ["mount-helper", "zarrfs install --help"]),
         (["install", "something"], 2, ["something", "mount-helper", "zarrfs install --help"]),
         (["umount", "{tmp}"], 5, ["{tmp}: not mounted"]),
+        (["umount"], 2, ["MOUNTPOINT", "zarrfs umount --help"]),
         (["umount", "--lazy", ""], 2, ["no mountpoint given"]),
+        (["mount", "{tmp}", ""], 2, ["no mountpoint given"]),
     ],
 )
 def test_errors_are_one_line_that_says_what_to_do(
@@ -156,6 +158,23 @@ def test_errors_are_one_line_that_says_what_to_do(
     assert captured.err.startswith("zarrfs: ") and captured.err.count("\n") == 1
     assert all(word.format(tmp=tmp_path) in captured.err for word in words), captured.err
     assert "canary" not in captured.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["mount", "x", "m"], ["mount", "memory:", "m"], ["umount", "m"], ["info", "x"], ["check", "."]]
+)
+def test_a_relative_path_in_a_removed_folder_is_told(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    try:
+        assert main.run(arguments) == 1
+    finally:
+        # The fixture returns by the name of the present folder.
+        os.chdir(tmp_path)
+    assert capsys.readouterr().err.startswith("zarrfs: the working directory no longer exists: ")
 
 
 def test_no_arguments_is_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -88,12 +89,23 @@ def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:
     error = cause(error)
     code = next(EXIT_CODES[base] for base in type(error).__mro__ if base in EXIT_CODES)
     message = str(error)
-    if isinstance(error, OSError):
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _has_working_directory():
+        # Of each relative path.
+        message = "the working directory no longer exists: change to another one, or give absolute paths"
+    elif isinstance(error, OSError):
         # Of the terminal or the file that the command prints to: a full disk.
         message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename is not None else "")
     elif not isinstance(error, ZarrfsError):
         message = f"{type(error).__name__}: {error}: a defect of zarrfs (traceback: --log-level debug)"
     return Outcome(code, printable(_without_secrets(message, urls)))
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def log_cause(level: int, error: BaseException, urls: Sequence[str]) -> None:

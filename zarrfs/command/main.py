@@ -97,6 +97,12 @@ def _shown(default: Any, octal: bool) -> str | None:
             return str(default)
 
 
+def _check_given(mountpoint: str) -> None:
+    """Raise `UsageError` for an empty argument: in a script, an unset variable, and not the working directory."""
+    if not mountpoint:
+        raise UsageError("no mountpoint given: expected a path")
+
+
 def _each_option(command: F) -> F:
     """Add an option for each row of the option table; click lists what is added last first."""
     defaults = MountConfig(store="")
@@ -131,6 +137,8 @@ def mount(
 
     Missing arguments are read from the --config file (store = "...", mountpoint = "...").
     """
+    if mountpoint is not None:
+        _check_given(mountpoint)
     config = resolve(store, mountpoint, flags=flags, mount_options=mount_options, config_file=config_file)
     try:
         return _mount(config)
@@ -152,9 +160,7 @@ def umount(mountpoint: str | None, lazy: bool, config_file: str | None) -> int:
     from zarrfs.lifecycle import unmounting
 
     path = mountpoint_of(config_file) if mountpoint is None else mountpoint
-    if not path:
-        # Not the working directory: in a script, an unset variable.
-        raise UsageError("no mountpoint given: expected a path")
+    _check_given(path)
     return end(unmounting.unmount(path, lazy=lazy, print_line=print_line))
 
 

@@ -283,7 +283,7 @@ def resolve(
 def mountpoint_of(config_file: str | None, environment: Mapping[str, str] | None = None) -> str:
     """Return the mountpoint in a TOML file: ``config_file``, else that of ``ZARRFS_CONFIG``. Raises `UsageError`."""
     config_file = config_file or (os.environ if environment is None else environment).get("ZARRFS_CONFIG")
-    return _required("mountpoint", _from_toml(config_file) if config_file else {}, config_file)
+    return _required("mountpoint", _from_toml(config_file) if config_file else {}, config_file, command="umount")
 
 
 def split_mount_options(text: str) -> list[str]:
@@ -395,13 +395,13 @@ def _absolute(path: str, name: str, value: Any) -> str:
     return value
 
 
-def _required(name: str, from_file: Mapping[str, str], config_file: str | None) -> str:
+def _required(name: str, from_file: Mapping[str, str], config_file: str | None, command: str = "mount") -> str:
     try:
         return from_file[name]
     except KeyError:
         where = f"in {config_file}" if config_file else "in a file given by --config"
         raise UsageError(
-            f'{name.upper()} is missing: no argument, and no {name} = "..." {where}; see `zarrfs mount --help`'
+            f'{name.upper()} is missing: no argument, and no {name} = "..." {where}; see `zarrfs {command} --help`'
         ) from None
 
 
