@@ -1,8 +1,10 @@
-"""Numbers in attributes that JSON lacks: refused when written, in every layout, and kept where they are stored already."""
+"""Attributes: text outside of ASCII is shown as itself; numbers that JSON lacks are refused, and kept where they are stored already."""
 
 from __future__ import annotations
 
 import json
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from trio.testing import trio_test
 
 from tests.support.length import LEAST
 from tests.support.stores import contents, fill
-from tests.support.trees import read, tree_over, write
+from tests.support.trees import read, tree_of, tree_over, write
 from zarrfs import registry
 from zarrfs.dialects.base import Dialect
 from zarrfs.errors import ContentInvalid
@@ -164,3 +166,20 @@ async def test_large_text_outside_of_ascii_is_shown_as_itself() -> None:
         before = await contents(store)
         await write(tree, "chunks/a/.zattrs", shown)
         assert await contents(store) == before
+
+
+@pytest.mark.parametrize("dialect", [2, 3])
+@trio_test
+async def test_names_in_a_consolidated_copy_are_shown_as_themselves(dialect: int, tmp_path: Path) -> None:
+    """netCDF-C 4.10 finds no chunks of an array whose name is escaped, and reads fill values."""
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(tmp_path / "store"), mode="w", zarr_format=dialect)
+    group.create_array("größe", shape=(2,), dtype="i1", attributes={"units": "°C"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(str(tmp_path / "store"), zarr_format=dialect)
+    async with tree_of(tmp_path / "store") as tree:
+        copy = (await read(tree, "chunks/.zmetadata")).decode()
+        assert '"größe/.zarray"' in copy and '"°C"' in copy
+        assert "größe/.zattrs" in json.loads(copy)["metadata"]
+        assert "größe" in json.loads(await read(tree, "zarr3/zarr.json"))["consolidated_metadata"]["metadata"]

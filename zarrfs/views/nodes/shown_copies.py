@@ -24,7 +24,7 @@ import trio
 
 from zarrfs import threads
 from zarrfs.arrays.concurrency import each_found, in_order
-from zarrfs.dialects.documents import parse_object
+from zarrfs.dialects.documents import in_characters, parse_object
 from zarrfs.dialects.json_text import MAX_NBYTES
 from zarrfs.errors import NameInvalid, StoreTimeout, ZarrfsError
 from zarrfs.keys import NodePath
@@ -265,7 +265,8 @@ class ShownCopies:
                 for name, (text, mtime_ns) in documents.items():
                     newest_ns = max(newest_ns, mtime_ns)
                     if (member := self._view_format.member_of_copy(folder, name)) is not None:
-                        members.append(json.dumps(member).encode() + b": " + text)
+                        # To netCDF-C (4.10), an escaped name is another name: of an array without chunks, all fill values.
+                        members.append(in_characters(json.dumps(member).encode()) + b": " + text)
                         nbytes += len(members[-1]) + 2
                 if nbytes > MAX_NBYTES:
                     log.warning("%s: consolidated copy not shown: larger than %d bytes", group.path, MAX_NBYTES)
