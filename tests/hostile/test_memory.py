@@ -248,6 +248,30 @@ def test_elements_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path
         assert (nbytes, head) == (len(plain), plain[:2000])
 
 
+def test_elements_that_are_large_each(tmp_path: Path) -> None:
+    count, length = 8, 2_400_000
+    codec = {"id": "vlen-array", "dtype": "<f8"}
+    data = zlib.compress(_vlen(count, bytes(8 * length)), 1)
+    store = v2_store(tmp_path / "s", v2([count], [count], {"id": "zlib", "level": 1}, "|O", [codec]), {"0": data})
+    with watched(store, tmp_path) as mount:
+        plain = _json(count, f"[{','.join(['0.0'] * length)}]")
+        assert (mount.path / "chunks/a/0").read_bytes() == plain
+
+
+@pytest.mark.parametrize("count", [240, 40_000])
+def test_a_long_label_of_many_elements(tmp_path: Path, count: int) -> None:
+    label = "x" * 1_000_000
+    codec = {"id": "categorize", "labels": [label], "dtype": "|O", "astype": "|u1"}
+    document = v2([count], [count], None, "|O", [codec]).replace('"fill_value": 0', '"fill_value": ""')
+    store = v2_store(tmp_path / "s", document, {"0": b"\1" * count})
+    with watched(store, tmp_path) as mount:
+        file = mount.path / "chunks/a/0"
+        if count == 240:
+            assert file.read_bytes() == _vlen(count, label.encode())
+        else:
+            assert errno_of(file.read_bytes) == errno.EIO
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_many_nodes_that_are_small_in_the_store_and_large_in_memory(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import os
 import sqlite3
 import struct
 import subprocess
+import sys
 import time
 import zipfile
 import zlib
@@ -229,6 +231,20 @@ def objects(folder: Path) -> Path:
     document = array_document((count,), (count,), "|O", fill_value=None, filters=[{"id": "json2", "encoding": "utf-8"}])
     chunk = b"[" + b"{}," * count + b'"|O",[' + str(count).encode() + b"]]"
     return write(folder / "s", {".zgroup": GROUP, "a/.zarray": document, "a/0": chunk, "b/.zarray": document, "b/0": chunk})
+
+
+def long_elements(folder: Path) -> Path:
+    """Write elements that are long lists of numbers, whose text takes a second each."""
+    floats = struct.pack("<d", sys.float_info.max) * 2_400_000
+    wide = b"\xdd" + struct.pack(">I", 450_000) + (b"\xcb" + struct.pack(">d", sys.float_info.max)) * 450_000
+    document = functools.partial(array_document, (3,), (3,), "|O", fill_value=None, compressor={"id": "zlib", "level": 1})
+    values = {
+        "a/.zarray": document(filters=[{"id": "vlen-array", "dtype": "<f8"}]),
+        "a/0": zlib.compress(struct.pack("<I", 3) + (struct.pack("<I", len(floats)) + floats) * 3),
+        "m/.zarray": document(filters=[{"id": "msgpack2"}]),
+        "m/0": zlib.compress(b"\x95" + wide * 3 + b"\xa2|O\x91\3"),
+    }
+    return write(folder / "s", {".zgroup": GROUP, **values})
 
 
 def sparse_chunks(folder: Path) -> Path:
@@ -558,6 +574,7 @@ STORES: dict[str, Hostile] = {
     "a chunk of 3 GiB": Hostile(one_huge_chunk, ["head -c 1M $M/chunks/a/0", "tail -c 1M $M/npy/a.npy", "cat $M/zarr3/a/c/0"]),
     "headers that lie": Hostile(lying_headers, [LIST_ALL, "cat $M/chunks/*/0", "for f in $M/npy/*.npy; do tail -c 1M $f; done"]),
     "a chunk of two million objects": Hostile(objects, ["cat $M/chunks/a/0", "cat $M/chunks/b/0", LIST_ALL]),
+    "elements of two million numbers": Hostile(long_elements, ["cat $M/chunks/a/0", "cat $M/chunks/m/0", LIST_ALL]),
     "sparse chunks": Hostile(sparse_chunks, [f"tail -c 1M $M/chunks/a/{n}" for n in range(16)]),
     "a shard of 2^26 chunks": Hostile(
         sparse_shard, ["ls -l $M/chunks/a", "head -c 1M $M/npy/a.npy", "cat $M/chunks/a/67108863", "cat $M/zarr3/a/c/1"]

@@ -393,10 +393,14 @@ class CodecChain:
 
 
 def _while_wanted(elements: Iterator[Any]) -> Iterator[Any]:
-    for number, each in enumerate(elements):
+    for number in itertools.count():
         if not number % _BETWEEN_LOOKS:
             threads.go_on()
-        yield each
+        try:
+            # Without a name: an element may be large, and is not held while the next one is created.
+            yield next(elements)
+        except StopIteration:
+            return
 
 
 def _with_serializer(specs: Sequence[CodecSpec]) -> tuple[CodecSpec | None, ...]:

@@ -19,11 +19,12 @@ from typing import Any, ClassVar, Self
 from zarrfs.buffers import Buffer
 from zarrfs.codecs.base import ChunkSpec
 from zarrfs.codecs.configuration import boolean, choice, only, short
-from zarrfs.codecs.json_elements import elements_of, put_elements
+from zarrfs.codecs.json_elements import elements_of, is_heavy, put_elements, put_pieces
 from zarrfs.codecs.object_text import MAX_VALUES, ObjectTextCodec, packed, unpacked
 from zarrfs.codecs.streams import Output
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError, TooLarge
 from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 
 _DEFAULTS: dict[str, Any] = {
     "encoding": "utf-8",
@@ -96,33 +97,38 @@ class Json2(ObjectTextCodec):
         return elements_of(view, self.text, json.JSONDecoder(strict=self.strict), spec.size)
 
     def put(self, elements: Iterable[Any], shape: tuple[int, ...], output: Output) -> None:
-        put_elements(elements, shape, output, self._dumped, self.separators[0])
+        put_elements(elements, shape, output, self._dumped, self._put_heavy, self.separators[0])
 
-    def _dumped(self, value: Any) -> bytes:
+    def _put_heavy(self, value: Any, output: Output, indent: int | None = None) -> None:
         try:
-            return json.dumps(
-                value,
-                ensure_ascii=self.ensure_ascii,
-                allow_nan=self.allow_nan,
-                sort_keys=self.sort_keys,
-                separators=self.separators,
-            ).encode(self.text)
+            put_pieces(self._encoder(indent).iterencode(value), output, self.text)
         except (TypeError, ValueError, RecursionError) as error:
             raise ChunkEncodeError(f"json2: {error}") from error
 
-    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+    def _dumped(self, value: Any, indent: int | None = None) -> bytes:
         try:
-            text = json.dumps(
-                packed(elements, shape),
-                ensure_ascii=self.ensure_ascii,
-                allow_nan=self.allow_nan,
-                sort_keys=self.sort_keys,
-                indent=self.indent,
-                separators=self.separators,
-            )
-            return text.encode(self.text)
+            return self._encoder(indent).encode(value).encode(self.text)
         except (TypeError, ValueError, RecursionError) as error:
             raise ChunkEncodeError(f"json2: {error}") from error
+
+    def _encoder(self, indent: int | None) -> json.JSONEncoder:
+        return json.JSONEncoder(
+            ensure_ascii=self.ensure_ascii,
+            allow_nan=self.allow_nan,
+            sort_keys=self.sort_keys,
+            indent=indent,
+            separators=self.separators,
+        )
+
+    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> Buffer:
+        if not is_heavy(elements):
+            return self._dumped(packed(elements, shape), self.indent)
+        output = Output("json2", MAX_VARIABLE_NBYTES, kind=ChunkEncodeError)
+        if self.indent is None and self.text in _BYTE_ENCODINGS:
+            self.put(elements, shape, output)
+        else:
+            self._put_heavy(packed(elements, shape), output, self.indent)
+        return output.whole()
 
     def decoded(self, data: Buffer, size: int) -> list[Any]:
         _check_values(memoryview(data))

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from zarrfs import threads
 from zarrfs.codecs.streams import Output
 from zarrfs.codecs.vlen import ALONE_NBYTES
 from zarrfs.errors import ChunkDecodeError, TooLarge
@@ -23,6 +24,11 @@ _WINDOW = 1 << 20
 _VALUE_NBYTES = 232
 _SHAPE_NBYTES = 4096
 _BATCH = 1024
+# Numbers (or as much text) encoded in one call: Python's encoder in C stops all other threads until it returns.
+_CALL_WEIGHT = 1 << 14
+_CHARACTERS = 64
+_BITS = 64
+_PIECES = 4096
 _BATCH_TEXT = 1 << 16
 # Values taken one by one before a batch is tried again.
 _PATIENCE = 256
@@ -47,10 +53,32 @@ def elements_of(data: memoryview, encoding: str, decoder: json.JSONDecoder, size
     window.end()
 
 
+def is_heavy(values: list[Any]) -> bool:
+    """Return True if the encoding of ``values`` takes longer than other threads should wait."""
+    return _weight(values, _CALL_WEIGHT) > _CALL_WEIGHT
+
+
+def put_pieces(pieces: Iterator[str], output: Output, encoding: str) -> None:
+    """Write text that Python's encoder yields in small pieces."""
+    # One encoder for all of them: some encodings begin with a byte order mark.
+    encoder = codecs.getincrementalencoder(encoding)()
+    while block := "".join(itertools.islice(pieces, _PIECES)):
+        threads.go_on()
+        output.add(encoder.encode(block))
+
+
 def put_elements(
-    elements: Iterable[Any], shape: tuple[int, ...], output: Output, dumped: Callable[[Any], bytes], separator: str
+    elements: Iterable[Any],
+    shape: tuple[int, ...],
+    output: Output,
+    dumped: Callable[[Any], bytes],
+    put_heavy: Callable[[Any, Output], None],
+    separator: str,
 ) -> None:
-    """Write the text of a list of ``elements`` of a chunk of ``shape``, followed by their type and the shape."""
+    """Write the text of a list of ``elements`` of a chunk of ``shape``, followed by their type and the shape.
+
+    ``dumped`` returns the text of a list; ``put_heavy`` writes that of an element that is encoded in pieces.
+    """
     comma = separator.encode()
     values = iter(elements)
 
@@ -61,13 +89,57 @@ def put_elements(
                 row(lengths[1:])
                 output.add(b"]")
             return
-        for start in range(0, lengths[0], _BATCH):
-            batch = list(itertools.islice(values, min(_BATCH, lengths[0] - start)))
-            output.add((comma if start else b"") + dumped(batch)[1:-1])
+        put = 0
+        while put < lengths[0]:
+            batch, heavy = _batch(values, min(_BATCH, lengths[0] - put))
+            if batch:
+                output.add((comma if put else b"") + dumped(batch)[1:-1])
+            put += len(batch)
+            while heavy:
+                output.add(comma if put else b"")
+                # Not held while the next one is fetched.
+                put_heavy(heavy.pop(), output)
+                put += 1
 
     output.add(b"[")
     row(shape or (1,))
     output.add(comma + dumped("|O") + comma + dumped(list(shape)) + b"]")
+
+
+def _batch(values: Iterator[Any], most: int) -> tuple[list[Any], list[Any]]:
+    """Return the next values, at most ``most``: those that one call encodes, and the heavy one that follows, if any.
+
+    Elements may be as large as memory allows, so that none is fetched beside a heavy one.
+    """
+    batch: list[Any] = []
+    left = _CALL_WEIGHT
+    while left > 0 and len(batch) < most:
+        each = next(values)
+        weight = _weight(each, _CALL_WEIGHT)
+        if weight > _CALL_WEIGHT:
+            return batch, [each]
+        batch.append(each)
+        left -= weight
+    return batch, []
+
+
+def _weight(value: Any, most: int) -> int:
+    """Return the number of values in ``value``, with long texts and numbers as several; a number above ``most`` if it is larger."""
+    weight, left = 0, [value]
+    while left and weight <= most:
+        each = left.pop()
+        weight += 1
+        if isinstance(each, str):
+            weight += len(each) // _CHARACTERS
+        elif isinstance(each, int):
+            weight += each.bit_length() // _BITS
+        elif isinstance(each, list | dict):
+            if len(each) > most:
+                return most + len(each)
+            left.extend(each)
+            if isinstance(each, dict):
+                left.extend(each.values())
+    return weight
 
 
 def _row(window: _Window, shape: tuple[int, ...]) -> Iterator[Any]:

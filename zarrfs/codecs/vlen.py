@@ -59,15 +59,23 @@ def split(codec: str, data: Buffer, count: int) -> Iterator[memoryview]:
         raise ChunkDecodeError(f"{codec}: {nbytes - end} trailing bytes after the last element")
 
 
-def join(codec: str, items: Sequence[Buffer]) -> bytes:
-    """Return the ``items`` in one value. Raises `ChunkEncodeError` if they exceed the limit of a chunk."""
-    nbytes = _NUMBER.size * (1 + len(items)) + sum(map(len, items))
-    if nbytes > MAX_VARIABLE_NBYTES:
-        raise ChunkEncodeError(f"{codec}: {nbytes} bytes exceed the limit of a chunk of variable length ({MAX_VARIABLE_NBYTES})")
-    pieces: list[Buffer] = [_NUMBER.pack(len(items))]
-    for item in items:
-        pieces += (_NUMBER.pack(len(item)), item)
-    return b"".join(pieces)
+def join(codec: str, items: Sequence[Buffer]) -> Buffer:
+    """Return the ``items`` in one value, in a file if large: one item may occur many times.
+
+    Raises `ChunkEncodeError` if they exceed the limit of a chunk.
+    """
+    nbytes = joined_nbytes(codec, len(items), sum(map(len, items)))
+    output = Output(codec, nbytes, kind=ChunkEncodeError)
+    put_items(items, len(items), output)
+    return output.whole()
+
+
+def joined_nbytes(codec: str, count: int, nbytes: int) -> int:
+    """Return the size of ``count`` items of ``nbytes`` together. Raises `ChunkEncodeError` if it exceeds the limit of a chunk."""
+    whole = _NUMBER.size * (1 + count) + nbytes
+    if whole > MAX_VARIABLE_NBYTES:
+        raise ChunkEncodeError(f"{codec}: {whole} bytes exceed the limit of a chunk of variable length ({MAX_VARIABLE_NBYTES})")
+    return whole
 
 
 def put_items(items: Iterable[Buffer], count: int, output: Output) -> None:
@@ -127,10 +135,10 @@ class ObjectCodec(ArrayBytesCodec):
 
     def put(self, elements: Iterable[Any], shape: tuple[int, ...], output: Output) -> None:
         """Run `encoded` piece by piece. Raises `ChunkEncodeError`."""
-        output.add(self.encoded(list(elements), shape))
+        output.add(bytes(self.encoded(list(elements), shape)))
 
     @abc.abstractmethod
-    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> Buffer:
         """Return the bytes of the elements of a chunk of ``shape``. Raises `ChunkEncodeError`."""
 
     @abc.abstractmethod

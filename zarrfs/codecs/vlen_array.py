@@ -49,7 +49,7 @@ class VlenArray(ObjectCodec):
         only(spec, "dtype")
         return cls(plain_dtype(spec, "dtype", "biuf"))
 
-    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> Buffer:
         return join("vlen-array", [self._item(each) for each in elements])
 
     def each(self, data: Buffer, spec: ChunkSpec) -> Iterator[Any]:

@@ -38,7 +38,7 @@ class VlenBytes(ObjectCodec):
         only(spec)
         return cls()
 
-    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> Buffer:
         for each in elements:
             if not isinstance(each, bytes):
                 raise ChunkEncodeError(f"vlen-bytes: {short(each)} is not a byte string")

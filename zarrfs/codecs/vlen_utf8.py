@@ -18,9 +18,11 @@ from zarrfs.buffers import Buffer
 from zarrfs.codecs.base import ChunkSpec
 from zarrfs.codecs.configuration import only, short
 from zarrfs.codecs.streams import Output
-from zarrfs.codecs.vlen import ObjectCodec, join, put_items, split
+from zarrfs.codecs.vlen import ObjectCodec, join, joined_nbytes, put_items, split
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
+from zarrfs.model.data_type import MAX_VARIABLE_NBYTES
 
 # A longer text is not converted to a string, which may take four times its bytes.
 _LONG_NBYTES = 1 << 20
@@ -56,10 +58,16 @@ class VlenUtf8(ObjectCodec):
         only(spec)
         return cls()
 
-    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> bytes:
+    def encoded(self, elements: list[Any], shape: tuple[int, ...]) -> Buffer:
         try:
+            # At least a byte for each character.
+            if spill.is_large(joined_nbytes("vlen-utf8", len(elements), sum(map(len, elements)))):
+                # One text may be many elements (a label of `categorize`, a fill value), which have no memory of their own.
+                output = Output("vlen-utf8", MAX_VARIABLE_NBYTES, kind=ChunkEncodeError)
+                self.put(elements, shape, output)
+                return output.whole()
             return join("vlen-utf8", [each.encode() for each in elements])
-        except (AttributeError, UnicodeEncodeError) as error:
+        except (AttributeError, TypeError, UnicodeEncodeError) as error:
             bad = next(each for each in elements if not _is_text(each))
             raise ChunkEncodeError(f"vlen-utf8: {short(bad)} is not text") from error
 
