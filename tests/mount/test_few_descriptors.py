@@ -5,6 +5,7 @@ And the number of descriptors that a daemon may have, whatever shell has started
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -177,6 +178,27 @@ def test_it_stays_the_same_array_with_a_shape_that_this_mount_writes(store: Path
     elements = zarr.open_array(str(store / "a"), mode="r")[...]
     assert len(elements) == LENGTH * (CHUNKS + 1)
     assert list(elements[LENGTH : 2 * LENGTH + 3]) == [99] * LENGTH + [88] * 2 + [7]
+
+
+def leave_staged(path: Path, size: int) -> None:
+    with path.open("wb", buffering=0) as file:
+        file.seek(size)
+        file.write(b"x")
+
+
+def test_staged_files_leave_descriptors_to_readers(store: Path) -> None:
+    """A user who may write could else make the mount useless for all others."""
+    size = 65 << 20  # More than what is staged in memory of one file, all but a byte of it a hole.
+    with mounted(store, ends_with=7) as mount:
+        for number in range(DESCRIPTORS // 4):
+            leave_staged(mount.path / f"chunks/.left{number}", size)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            leave_staged(mount.path / "chunks/.one-more", size)
+        assert set(np.load(mount.path / "npy/a.npy")) == {7}
+        assert (mount.path / "raw/x1/zarr.json").read_bytes() == (store / "x1/zarr.json").read_bytes()
+        for number in range(DESCRIPTORS // 4):
+            (mount.path / f"chunks/.left{number}").unlink()
+        leave_staged(mount.path / "chunks/.one-more", size)
 
 
 def test_the_soft_limit_of_descriptors_is_raised(store: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,29 @@ def test_a_quota_that_is_used_up_is_like_a_full_disk(tmp_path: Path, monkeypatch
     assert bytes(staged.whole()) == b"x" * 11
     assert issubclass(StoreQuotaExceeded, StoreFull)
     staged.close()
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = min(before[0], 1000)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, before[1]))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_files_leave_most_descriptors_to_others(tmp_path: Path, few_descriptors: int) -> None:
+    most = few_descriptors // 4
+    staged = [SpillBuffer(b"x" * 11, limit=10, directory=str(tmp_path)) for _ in range(most)]
+    refused = SpillBuffer(b"y" * 10, limit=10, directory=str(tmp_path))
+    with pytest.raises(StoreFull, match=f"{most} files"):
+        refused.write(10, b"y")
+    assert bytes(refused.whole()) == b"y" * 10
+    staged[0].close()
+    refused.write(10, b"y")
+    assert bytes(refused.whole()) == b"y" * 11
+    for each in (*staged, refused):
+        each.close()
 
 
 def test_what_does_not_fit_the_common_budget_goes_to_a_file_and_gives_back_what_it_took() -> None:

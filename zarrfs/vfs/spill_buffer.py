@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,14 +22,20 @@ HOLE_NBYTES = 1024 * 1024
 """Size of a gap that is kept as a hole, for which the bytes move to a file earlier. Smaller ones are zeros in memory."""
 
 _PIECE_NBYTES = 1024 * 1024
+_PART = 4
+"""Fraction (one in 4) of the descriptors of this process that such files may have. Without any left, nobody could read."""
+
+_files: set[int] = set()
+"""The descriptors of all of them. Threads change it too, in single steps."""
 
 
 class SpillBuffer:
     """A buffer that can be written at any offset, truncated and read. Synchronous; the gap that a write leaves is zeros.
 
     Above ``limit`` bytes, or when ``budget`` is exhausted, the bytes move to a file in ``directory`` (the system's default if None),
-    which has no name and disappears with the process. Raises `StoreFull` if that folder has no space (for this user), `FileTooLarge` if
-    no file can be so large, `StoreError` if the folder fails; the bytes that the failing write did not reach are unchanged.
+    which has no name and disappears with the process. Raises `StoreFull` if that folder has no space (for this user), or there are as
+    many such files as there may be, `FileTooLarge` if no file can be so large, `StoreError` if the folder fails; the bytes that the
+    failing write did not reach are unchanged.
     """
 
     def __init__(
@@ -157,20 +164,22 @@ class SpillBuffer:
         self._give(self._taken)
         self._size = 0
         if self._fd >= 0:
-            disposal.close(self._fd)
+            _close(self._fd)
             self._fd = -1
 
     def _spill(self) -> None:
         assert self._memory is not None
+        _require_descriptor()
         try:
             with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
                 fd = os.dup(file.fileno())
         except OSError as error:
             raise _failure(error, f"stage more than {self._limit} bytes") from error
+        _files.add(fd)
         try:
             _pwrite(fd, 0, self._memory)
         except ZarrfsError:
-            disposal.close(fd)
+            _close(fd)
             raise
         # Not earlier: readers may run concurrently. The caller returns the budget: this may be a thread.
         self._fd = fd
@@ -183,7 +192,7 @@ class SpillBuffer:
             return False
         memory = bytearray(os.pread(self._fd, self._size, 0))
         self._give(self._taken - size)
-        disposal.close(self._fd)
+        _close(self._fd)
         self._fd, self._memory = -1, memory
         return True
 
@@ -236,6 +245,18 @@ class SpillBuffer:
         if self._budget is not None and nbytes > 0:
             self._budget.give(nbytes)
             self._taken -= nbytes
+
+
+def _require_descriptor() -> None:
+    """Raise `StoreFull` if there are as many files as there may be."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PART
+    if len(_files) >= most:
+        raise StoreFull(f"no room to stage more than what is staged in {most} files, one in {_PART} that the daemon may open")
+
+
+def _close(fd: int) -> None:
+    _files.discard(fd)
+    disposal.close(fd)
 
 
 def _pwrite(fd: int, offset: int, data: Buffer) -> None:
