@@ -12,7 +12,8 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +200,31 @@ def test_staged_files_leave_descriptors_to_readers(store: Path) -> None:
         for number in range(DESCRIPTORS // 4):
             (mount.path / f"chunks/.left{number}").unlink()
         leave_staged(mount.path / "chunks/.one-more", size)
+
+
+@pytest.mark.parametrize("removes", [False, True], ids=["read", "removed"])
+def test_folders_left_half_read_leave_descriptors_to_others(store: Path, removes: bool) -> None:
+    """Everyone who may read could else make the mount useless for all others. What is read on later is whole."""
+    names = {f"k{number}" for number in range(3000)}
+    (store / "many").mkdir()
+    for name in names:
+        (store / "many" / name).write_bytes(b"x")
+    with mounted(store) as mount, ExitStack() as stack:
+        left = [stack.enter_context(os.scandir(mount.path / "raw/many")) for _ in range(DESCRIPTORS)]
+        firsts = [next(each) for each in left]
+        assert set(np.load(mount.path / "npy/a.npy")) == {7}
+        read = [firsts[0], *islice(left[0], 1500)]
+        if removes:
+            for entry in read:
+                os.unlink(entry.path)
+        else:
+            # Each reads on, and the first is suspended once more.
+            for first, each in zip(firsts[1:9], left[1:9], strict=True):
+                assert sorted([first.name, *(entry.name for entry in each)]) == sorted(names)
+        for each in left[9:20]:
+            list(islice(each, 1500))
+        assert sorted(entry.name for entry in (*read, *left[0])) == sorted(names)
+        assert set(np.load(mount.path / "npy/x0.npy")) == {0}
 
 
 def test_the_soft_limit_of_descriptors_is_raised(store: Path) -> None:

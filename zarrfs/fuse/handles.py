@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import resource
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 
 from zarrfs.fuse.inode import Inode
 from zarrfs.vfs.node import Entry, Handle
 
 # Entries kept of a listing: the kernel requests those again that did not fit an answer; programs may seek anywhere, but rarely do.
 _KEPT = 4096
+# Limits of all listings between two requests. One holds two descriptors of a folder store, and entries not yet requested.
+_PART = 16
+_MAX_IDLE = 256
+_MAX_IDLE_ENTRIES = 100_000
 
 
 class OpenFile:
@@ -54,10 +61,26 @@ class OpenDirectory:
 
     The last entries read from the tree are kept, since the kernel requests some again; so is the error that ended it, which must not be
     taken for its end. ``epoch``: of the kernel cache at its start, at ``since_ns``. ``removed``: names removed through this mount since
-    then.
+    then. ``answered``: offset of the last request, from which on the kernel may request entries again. ``suspended``: it holds only the
+    names of these (`IdleListings`).
     """
 
-    __slots__ = ("_passed", "entries", "epoch", "error", "inode", "iterator", "listed", "removed", "since_ns")
+    __slots__ = (
+        "_before",
+        "_first",
+        "_gone",
+        "_passed",
+        "answered",
+        "entries",
+        "epoch",
+        "error",
+        "inode",
+        "iterator",
+        "listed",
+        "removed",
+        "since_ns",
+        "suspended",
+    )
 
     def __init__(self, inode: Inode, iterator: AsyncIterator[Entry], epoch: int) -> None:
         self.inode = inode
@@ -68,6 +91,13 @@ class OpenDirectory:
         self.error: Exception | None = None
         self.listed = False
         self.removed: set[str] = set()
+        self.answered = 0
+        self.suspended = False
+        # Hashes of the names before each position at which a suspended listing may continue, the first of which is `answered`, or later.
+        self._before = array("q")
+        self._first = 0
+        # Number of names removed until it was continued.
+        self._gone = 0
 
     def has_dropped(self, position: int) -> bool:
         """Return True if the entry at ``position`` is no longer kept: the listing must then restart."""
@@ -100,6 +130,83 @@ class OpenDirectory:
         before, self.iterator, self.error = self.iterator, iterator, None
         self.entries.clear()
         self.removed.clear()
-        self._passed = 0
+        self._passed = self._gone = 0
+        self.suspended = False
+        self._before = array("q")
         if isinstance(before, AsyncGenerator):
             await before.aclose()
+
+    async def suspend(self) -> None:
+        """Release all that the listing holds, except for what `resume` needs."""
+        self._first = max(self.answered, self._passed + 1)
+        last = islice(self.entries, self._first - self._passed - 1, None)
+        # Many users' listings may be suspended: not their names.
+        self._before = array("q", [hash(entry[0]) for entry in last])
+        # Before the wait: the kernel may ask meanwhile.
+        self.suspended = True
+        iterator, self.iterator = self.iterator, None
+        self.entries.clear()
+        if isinstance(iterator, AsyncGenerator):
+            await iterator.aclose()
+
+    async def resume(self, position: int, entries: Callable[[], AsyncIterator[Entry]], epoch: int) -> None:
+        """Continue a suspended listing at ``position`` of a new one: after the entry that was before it.
+
+        If that entry is gone, as after rm(1) has removed what it read, after as many as are left of those before it.
+        """
+        before, gone = self._before, self._gone + len(self.removed)
+        index = position - self._first
+        last = before[index] if 0 <= index < len(before) else None
+        try:
+            await self.restart(entries(), epoch)
+            if last is None:
+                return
+            if not await self._pass(lambda entry, _: hash(entry[0]) == last):
+                gone += len(self.removed)
+                await self.restart(entries(), epoch)
+                if position > gone:
+                    await self._pass(lambda _, count: count == position - gone)
+            self._passed, self._gone = position, gone
+        except BaseException:
+            self.suspended, self._before, self._gone = True, before, gone
+            raise
+
+    async def _pass(self, is_last: Callable[[Entry, int], bool]) -> bool:
+        """Pass entries up to the one of which, and of its number, ``is_last`` is true; return False if there is none."""
+        assert self.iterator is not None
+        count = 0
+        async for entry in self.iterator:
+            count += 1
+            if is_last(entry, count):
+                return True
+        self.iterator = None
+        return False
+
+
+class IdleListings:
+    """The listings between two requests, the least recently used first.
+
+    Any user may leave as many folders open, half read, as there are descriptors, and more. Beyond a part of these, and of memory, the
+    oldest are suspended: their next request reads the folder again.
+    """
+
+    def __init__(self) -> None:
+        self._listings: OrderedDict[OpenDirectory, int] = OrderedDict()
+        self._nentries = 0
+
+    def take(self, listing: OpenDirectory) -> None:
+        """Remove ``listing``, for a request or its end."""
+        self._nentries -= self._listings.pop(listing, 0)
+
+    def put(self, listing: OpenDirectory) -> None:
+        """Add ``listing``, after a request."""
+        self._listings[listing] = len(listing.entries)
+        self._nentries += len(listing.entries)
+
+    async def trim(self) -> None:
+        """Suspend the oldest, if there are too many."""
+        most = max(1, min(_MAX_IDLE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PART))
+        while len(self._listings) > most or (self._nentries > _MAX_IDLE_ENTRIES and len(self._listings) > 1):
+            oldest = next(iter(self._listings))
+            self.take(oldest)
+            await oldest.suspend()

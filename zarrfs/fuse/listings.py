@@ -27,12 +27,25 @@ class Listings:
 
     async def reply(self, listing: OpenDirectory, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Answer with the entries from the offset ``start_id`` on that fit and do not take long."""
+        self._session.idle_listings.take(listing)
+        try:
+            # Not afterwards: an error then would leave references that the kernel does not know of.
+            await self._session.idle_listings.trim()
+            await self._reply(listing, start_id, token)
+        finally:
+            self._session.idle_listings.put(listing)
+
+    async def _reply(self, listing: OpenDirectory, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         start = max(0, start_id - len(_DOTS))
+        if listing.suspended and start_id:
+            directory = await self._session.directory(listing.inode)
+            await listing.resume(start, directory.entries, self._session.kernel_cache.epoch)
         if start_id == 0 or listing.has_dropped(start):
             # POSIX requires the present content, after rewinddir(3) too; the folder may have been renamed since it was opened.
             entries = (await self._session.directory(listing.inode)).entries()
             await listing.restart(entries, self._session.kernel_cache.epoch)
         listing.listed = True
+        listing.answered = start
         if not self._add_dots(listing.inode, start_id, token):
             return
         position, is_empty = start, True

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 
 from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory, StaleEntry, ZarrfsError
-from zarrfs.fuse.handles import OpenDirectory, OpenFile
+from zarrfs.fuse.handles import IdleListings, OpenDirectory, OpenFile
 from zarrfs.fuse.inode import NAMELESS, NOW, Inode
 from zarrfs.fuse.inodes import InodeTable
 from zarrfs.fuse.kernel_cache import KernelCache
@@ -70,6 +70,7 @@ class Session:
         self.free_space = free_space
         self.files: dict[int, OpenFile] = {}
         self.directories: dict[int, OpenDirectory] = {}
+        self.idle_listings = IdleListings()
         self.read_requests = 0
         """Number of READ requests so far."""
         self._hidden = dict(hidden or {})
@@ -317,6 +318,7 @@ class Session:
     async def release_directory(self, number: int) -> None:
         """Release a folder that the kernel has closed."""
         listing = self.directories.pop(number)
+        self.idle_listings.take(listing)
         self.inodes.closed(listing.inode)
         await listing.restart(None)
 
