@@ -115,7 +115,7 @@ def _batch(values: Iterator[Any], most: int) -> tuple[list[Any], list[Any]]:
     left = _CALL_WEIGHT
     while left > 0 and len(batch) < most:
         each = next(values)
-        weight = _weight(each, _CALL_WEIGHT)
+        weight = 1 if isinstance(each, str) and len(each) < _CHARACTERS else _weight(each, _CALL_WEIGHT)
         if weight > _CALL_WEIGHT:
             return batch, [each]
         batch.append(each)
