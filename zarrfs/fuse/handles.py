@@ -159,28 +159,32 @@ class OpenDirectory:
         last = before[index] if 0 <= index < len(before) else None
         try:
             await self.restart(entries(), epoch)
-            if last is None:
+            if not position:
                 return
-            if not await self._pass(lambda entry, _: hash(entry[0]) == last):
+            found = await self._pass(lambda entry, _: hash(entry[0]) == last) if last is not None else None
+            if found is None:
                 gone += len(self.removed)
                 await self.restart(entries(), epoch)
                 if position > gone:
-                    await self._pass(lambda _, count: count == position - gone)
-            self._passed, self._gone = position, gone
+                    found = await self._pass(lambda _, count: count == position - gone)
+            if found is not None:
+                # Kept: the listing may be suspended again before another is read.
+                self.entries.append(found)
+            self._passed, self._gone = position - len(self.entries), gone
         except BaseException:
             self.suspended, self._before, self._gone = True, before, gone
             raise
 
-    async def _pass(self, is_last: Callable[[Entry, int], bool]) -> bool:
-        """Pass entries up to the one of which, and of its number, ``is_last`` is true; return False if there is none."""
+    async def _pass(self, is_last: Callable[[Entry, int], bool]) -> Entry | None:
+        """Pass entries up to the one of which, and of its number, ``is_last`` is true, and return that; None if there is none."""
         assert self.iterator is not None
         count = 0
         async for entry in self.iterator:
             count += 1
             if is_last(entry, count):
-                return True
+                return entry
         self.iterator = None
-        return False
+        return None
 
 
 class IdleListings:
@@ -199,7 +203,9 @@ class IdleListings:
         self._nentries -= self._listings.pop(listing, 0)
 
     def put(self, listing: OpenDirectory) -> None:
-        """Add ``listing``, after a request."""
+        """Add ``listing``, after a request, unless that has not resumed it: it holds nothing more to release."""
+        if listing.suspended:
+            return
         self._listings[listing] = len(listing.entries)
         self._nentries += len(listing.entries)
 

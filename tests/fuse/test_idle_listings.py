@@ -1,0 +1,96 @@
+"""Listings that nobody continues: what is left of one suffices to continue it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+import trio
+
+from zarrfs.errors import StoreError
+from zarrfs.fuse.handles import IdleListings, OpenDirectory
+from zarrfs.fuse.inode import Inode
+from zarrfs.vfs.node import Entry
+
+NAMES = [f"k{number}" for number in range(20)]
+
+
+class Folder:
+    """A folder of these ``names``. ``fails``: its next listing does."""
+
+    def __init__(self, names: Sequence[str] = NAMES) -> None:
+        self.names = list(names)
+        self.fails = False
+
+    async def entries(self) -> AsyncGenerator[Entry]:
+        if self.fails:
+            self.fails = False
+            raise StoreError("no answer")
+        for name in list(self.names):
+            yield name, False, 1, 0, True
+
+    def opened(self) -> OpenDirectory:
+        return OpenDirectory(Inode(1, None, ""), self.entries(), 0)
+
+    def remove(self, listing: OpenDirectory, *names: str) -> None:
+        for name in names:
+            self.names.remove(name)
+            listing.removed.add(name)
+
+
+async def read(listing: OpenDirectory, start: int, stop: int = len(NAMES)) -> list[str]:
+    """Return what one request for the entries from ``start`` to before ``stop`` gets."""
+    listing.answered = start
+    found = [await listing.entry(position) for position in range(start, stop)]
+    return [entry[0] for entry in found if entry is not None]
+
+
+def test_it_is_continued_after_a_request_that_failed() -> None:
+    async def main() -> None:
+        folder, idle = Folder(), IdleListings()
+        listing = folder.opened()
+        assert await read(listing, 0, 10) == NAMES[:10]
+        # The names before the last one move, so that the number of entries does not lead to the next one.
+        folder.names[:9] = []
+        await listing.suspend()
+        folder.fails = True
+        with pytest.raises(StoreError):
+            await listing.resume(10, folder.entries, 0)
+        idle.put(listing)
+        for _ in range(300):
+            idle.put(folder.opened())
+        await idle.trim()
+        await listing.resume(10, folder.entries, 0)
+        assert await read(listing, 10) == NAMES[10:]
+
+    trio.run(main)
+
+
+def test_it_is_suspended_again_before_another_entry_is_read() -> None:
+    async def main() -> None:
+        folder = Folder()
+        listing = folder.opened()
+        assert await read(listing, 0, 10) == NAMES[:10]
+        folder.names[:9] = []
+        for _ in range(2):
+            await listing.suspend()
+            await listing.resume(10, folder.entries, 0)
+            # The kernel asks again for what did not fit.
+            listing.answered = 10
+        assert await read(listing, 10) == NAMES[10:]
+
+    trio.run(main)
+
+
+def test_no_entry_is_missing_from_an_earlier_position_on_after_removals() -> None:
+    async def main() -> None:
+        folder = Folder()
+        listing = folder.opened()
+        assert await read(listing, 0, 5) == NAMES[:5]
+        assert await read(listing, 5, 10) == NAMES[5:10]
+        folder.remove(listing, *NAMES[:3])
+        await listing.suspend()
+        await listing.resume(4, folder.entries, 0)
+        assert set(NAMES[4:]) <= set(await read(listing, 4))
+
+    trio.run(main)
