@@ -226,7 +226,7 @@ class ArrayContents(FolderContents):
             async with aclosing(self._stored()) as found:
                 async for name, coords, nbytes, mtime_ns in found:
                     if coords is None:
-                        folders.add(name)
+                        folders[name] = None
                         if name == only:
                             break
                         continue
@@ -320,19 +320,22 @@ class ArrayContents(FolderContents):
         """Return the first indices of the chunks whose keys begin with ``inside``, a folder with some of them."""
         return tuple(map(int, inside[len(self._keys.prefix) :].split("/")[:-1]))
 
-    def _staged(self) -> tuple[dict[str, Staged], set[str]]:
-        """Return the staged files here, by name, and names of folders that contain staged files, or wait."""
+    def _staged(self) -> tuple[dict[str, Staged], dict[str, None]]:
+        """Return the staged files here, by name, and names of folders that contain staged files, or wait.
+
+        (In a dictionary, which has an order, from which a listing is continued: that of a set is another after an addition.)
+        """
         here = self._ident("")
         files: dict[str, Staged] = {}
-        folders = set()
+        folders: dict[str, None] = {}
         for staged in self._context.staging.unpublished_below(here):
             if not isinstance(staged.content, TemporaryContent) and not staged.is_lost:
                 name, slash, _ = staged.content.ident[len(here) :].partition("/")
                 if slash:
-                    folders.add(name)
+                    folders[name] = None
                 elif self.inside or name not in self._view_format.documents:
                     files[name] = staged
-        folders |= {path.name for path in self._view_format.state.undecided_in(self._here)}
+        folders |= dict.fromkeys(path.name for path in self._view_format.state.undecided_in(self._here))
         return files, folders
 
     def _ident(self, name: str) -> str:
