@@ -19,6 +19,8 @@ _KEPT = 4096
 _PART = 16
 _MAX_IDLE = 256
 _MAX_IDLE_ENTRIES = 100_000
+# Hashes of names, of all listings: 8 MB.
+_MAX_NAMES = 1_000_000
 
 
 class OpenFile:
@@ -69,6 +71,7 @@ class OpenDirectory:
         "_before",
         "_first",
         "_gone",
+        "_names",
         "_passed",
         "answered",
         "entries",
@@ -93,11 +96,24 @@ class OpenDirectory:
         self.removed: set[str] = set()
         self.answered = 0
         self.suspended = False
-        # Hashes of the names before each position at which a suspended listing may continue, the first of which is `answered`, or later.
+        # Hashes of all names so far, in order; None if they are too many.
+        self._names: array[int] | None = array("q")
+        # In that case: those before each position at which a suspended listing may continue, the first of which is `answered`, or later.
         self._before = array("q")
         self._first = 0
         # Number of names removed until it was continued.
         self._gone = 0
+
+    @property
+    def nnames(self) -> int:
+        """Number of hashes of names that are held to continue the listing exactly."""
+        return len(self._names) if self._names is not None else 0
+
+    def forget_names(self) -> None:
+        """Hold no more of them than the last ones: a suspended listing continues after the last name."""
+        names, self._names = self._names, None
+        if self.suspended and names is not None:
+            self._before = names[self._first - 1 :]
 
     def has_dropped(self, position: int) -> bool:
         """Return True if the entry at ``position`` is no longer kept: the listing must then restart."""
@@ -119,6 +135,8 @@ class OpenDirectory:
                 self.iterator = None
                 return None
             self.entries.append(entry)
+            if self._names is not None:
+                self._names.append(hash(entry[0]))
             if len(self.entries) > _KEPT:
                 self.entries.popleft()
                 self._passed += 1
@@ -132,16 +150,17 @@ class OpenDirectory:
         self.removed.clear()
         self._passed = self._gone = 0
         self.suspended = False
-        self._before = array("q")
+        self._names, self._before = array("q"), array("q")
         if isinstance(before, AsyncGenerator):
             await before.aclose()
 
     async def suspend(self) -> None:
         """Release all that the listing holds, except for what `resume` needs."""
         self._first = max(self.answered, self._passed + 1)
-        last = islice(self.entries, self._first - self._passed - 1, None)
-        # Many users' listings may be suspended: not their names.
-        self._before = array("q", [hash(entry[0]) for entry in last])
+        if self._names is None:
+            last = islice(self.entries, self._first - self._passed - 1, None)
+            # Many users' listings may be suspended: not their names.
+            self._before = array("q", [hash(entry[0]) for entry in last])
         # Before the wait: the kernel may ask meanwhile.
         self.suspended = True
         iterator, self.iterator = self.iterator, None
@@ -150,10 +169,16 @@ class OpenDirectory:
             await iterator.aclose()
 
     async def resume(self, position: int, entries: Callable[[], AsyncIterator[Entry]], epoch: int) -> None:
-        """Continue a suspended listing at ``position`` of a new one: after the entry that was before it.
+        """Continue a suspended listing at ``position``, with the entries of a new one that were not before it.
 
-        If that entry is gone, as after rm(1) has removed what it read, after as many as are left of those before it.
+        If these are not known any more (`forget_names`), with those after the entry that was before it; if that is gone, as after rm(1)
+        has removed what it read, after as many as are left of those before it.
         """
+        if self._names is not None:
+            names = self._names[:position]
+            await self.restart(_without(entries(), set(names)), epoch)
+            self._names, self._passed = names, position
+            return
         before, gone = self._before, self._gone + len(self.removed)
         index = position - self._first
         last = before[index] if 0 <= index < len(before) else None
@@ -174,6 +199,8 @@ class OpenDirectory:
         except BaseException:
             self.suspended, self._before, self._gone = True, before, gone
             raise
+        finally:
+            self._names = None
 
     async def _pass(self, is_last: Callable[[Entry, int], bool]) -> Entry | None:
         """Pass entries up to the one of which, and of its number, ``is_last`` is true, and return that; None if there is none."""
@@ -187,6 +214,17 @@ class OpenDirectory:
         return None
 
 
+async def _without(entries: AsyncIterator[Entry], names: set[int]) -> AsyncGenerator[Entry]:
+    """Yield the ``entries`` whose names do not have these hashes."""
+    try:
+        async for entry in entries:
+            if hash(entry[0]) not in names:
+                yield entry
+    finally:
+        if isinstance(entries, AsyncGenerator):
+            await entries.aclose()
+
+
 class IdleListings:
     """The listings between two requests, the least recently used first.
 
@@ -197,13 +235,21 @@ class IdleListings:
     def __init__(self) -> None:
         self._listings: OrderedDict[OpenDirectory, int] = OrderedDict()
         self._nentries = 0
+        self._named: OrderedDict[OpenDirectory, int] = OrderedDict()
+        self._nnames = 0
 
     def take(self, listing: OpenDirectory) -> None:
-        """Remove ``listing``, for a request or its end."""
+        """Remove ``listing``, for a request."""
         self._nentries -= self._listings.pop(listing, 0)
+
+    def end(self, listing: OpenDirectory) -> None:
+        """Remove ``listing``, which is closed."""
+        self.take(listing)
+        self._nnames -= self._named.pop(listing, 0)
 
     def put(self, listing: OpenDirectory) -> None:
         """Add ``listing``, after a request, unless that has not resumed it: it holds nothing more to release."""
+        self._limit_names(listing)
         if listing.suspended:
             return
         self._listings[listing] = len(listing.entries)
@@ -216,3 +262,11 @@ class IdleListings:
             oldest = next(iter(self._listings))
             self.take(oldest)
             await oldest.suspend()
+
+    def _limit_names(self, listing: OpenDirectory) -> None:
+        self._nnames += listing.nnames - self._named.pop(listing, 0)
+        self._named[listing] = listing.nnames
+        while self._nnames > _MAX_NAMES:
+            oldest, nnames = self._named.popitem(last=False)
+            self._nnames -= nnames
+            oldest.forget_names()

@@ -318,7 +318,7 @@ class Session:
     async def release_directory(self, number: int) -> None:
         """Release a folder that the kernel has closed."""
         listing = self.directories.pop(number)
-        self.idle_listings.take(listing)
+        self.idle_listings.end(listing)
         self.inodes.closed(listing.inode)
         await listing.restart(None)
 
