@@ -8,8 +8,9 @@ import pytest
 import trio
 
 from zarrfs.errors import StoreError
-from zarrfs.fuse import handles
-from zarrfs.fuse.handles import IdleListings, OpenDirectory
+from zarrfs.fuse import idle_listings
+from zarrfs.fuse.handles import OpenDirectory
+from zarrfs.fuse.idle_listings import IdleListings
 from zarrfs.fuse.inode import Inode
 from zarrfs.vfs.node import Entry
 
@@ -141,7 +142,7 @@ def test_the_order_of_the_rest_may_change(again: bool) -> None:
 def test_names_of_all_listings_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         folder, idle = Folder(), IdleListings()
-        monkeypatch.setattr(handles, "_MAX_NAMES", 25)
+        monkeypatch.setattr(idle_listings, "_MAX_NAMES", 25)
         listings = [folder.opened() for _ in range(4)]
         for listing in listings:
             await read(listing, 0, 10)

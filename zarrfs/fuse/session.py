@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 
 from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory, StaleEntry, ZarrfsError
-from zarrfs.fuse.handles import IdleListings, OpenDirectory, OpenFile
+from zarrfs.fuse.handles import OpenDirectory, OpenFile
+from zarrfs.fuse.idle_listings import IdleListings
 from zarrfs.fuse.inode import NAMELESS, NOW, Inode
 from zarrfs.fuse.inodes import InodeTable
 from zarrfs.fuse.kernel_cache import KernelCache
