@@ -233,6 +233,23 @@ class StoreConformance(ReadableConformance):
                 await store.set(C, b"gone", expect=stat.generation)
 
     @trio_test
+    async def test_conditional_erase(self, opened: Opener) -> None:
+        async with opened() as store:
+            for key in (A, C):
+                await store.set(key, b"first")
+                first = await store.stat(key)
+                await store.set(key, b"second")
+                second = await store.stat(key)
+                assert first is not None and second is not None
+                with pytest.raises(GenerationMismatch):
+                    await store.erase_if(key, first.generation)
+                assert await store.get(key) == b"second"
+                await store.erase_if(key, second.generation)
+                assert await store.get(key) is None
+                with pytest.raises(GenerationMismatch):
+                    await store.erase_if(key, second.generation)
+
+    @trio_test
     async def test_a_value_is_copied(self, opened: Opener) -> None:
         async with opened() as store:
             await store.set(A, b"first")

@@ -149,6 +149,9 @@ class GatedStore(ForwardingStore):
     async def erase(self, key: Key) -> None:
         await self._change(lambda: self.inner.erase(key))
 
+    async def erase_if(self, key: Key, generation: Generation) -> None:
+        await self._change(lambda: self.inner.erase_if(key, generation))
+
     async def erase_values(self, keys: Iterable[Key]) -> None:
         for key in keys:
             await self.erase(key)

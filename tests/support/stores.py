@@ -81,6 +81,10 @@ class InterruptedStore(ForwardingStore):
         await self.interrupt("erase", key)
         await super().erase(key)
 
+    async def erase_if(self, key: Key, generation: Generation) -> None:
+        await self.interrupt("erase", key)
+        await super().erase_if(key, generation)
+
     async def erase_prefix(self, prefix: Prefix) -> None:
         await self.interrupt("erase_prefix", prefix)
         await super().erase_prefix(prefix)

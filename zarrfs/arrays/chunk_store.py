@@ -384,9 +384,12 @@ class StoredChunks(ChunkStore):
             return await set_over(self._store, key, value, expected or ABSENT)
         if value is not None:
             return await self._store.set(key, value)
-        if expected is not None:
-            await check(self._store, key, expected or ABSENT)
-        await self._store.erase(key)
+        if expected:
+            await self._store.erase_if(key, expected)
+        elif expected is None:
+            await self._store.erase(key)
+        else:
+            await check(self._store, key, ABSENT)
         return None
 
     async def _below(self, prefix: Prefix, relative: str, depth: int) -> AsyncIterator[StoredChunk]:

@@ -208,6 +208,11 @@ class Store(AnswersNow, abc.ABC):
     async def erase(self, key: Key) -> None:
         """Remove ``key`` and its value; an absent key is no error."""
 
+    async def erase_if(self, key: Key, generation: Generation) -> None:
+        """Run `erase` if ``key`` has a value of ``generation`` now; else raise `GenerationMismatch`. This fallback checks it before."""
+        await self.check_generation(key, generation)
+        await self.erase(key)
+
     async def erase_values(self, keys: Iterable[Key]) -> None:
         """Remove several keys."""
         for key in keys:

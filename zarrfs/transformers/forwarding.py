@@ -59,6 +59,9 @@ class ForwardingStore(Store):
     async def erase(self, key: Key) -> None:
         await self.inner.erase(key)
 
+    async def erase_if(self, key: Key, generation: Generation) -> None:
+        await self.inner.erase_if(key, generation)
+
     async def erase_values(self, keys: Iterable[Key]) -> None:
         await self.inner.erase_values(keys)
 

@@ -128,6 +128,9 @@ class InterceptingStore(TransparentStore):
     async def erase(self, key: Key) -> None:
         await self.intercept(Operation("erase", Kind.CHANGES, (key,)), lambda: self.inner.erase(key))
 
+    async def erase_if(self, key: Key, generation: Generation) -> None:
+        await self.intercept(Operation("erase", Kind.CHANGES, (key,)), lambda: self.inner.erase_if(key, generation))
+
     async def erase_values(self, keys: Iterable[Key]) -> None:
         erased = tuple(keys)
         await self.intercept(Operation("erase_values", Kind.CHANGES, erased), lambda: self.inner.erase_values(erased))

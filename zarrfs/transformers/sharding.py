@@ -191,7 +191,7 @@ class ShardingStore(ForwardingStore):
 
         await for_each(shards, one, min(_WIDTH, len(shards)))
 
-    copy = Store.copy
+    copy, erase_if = Store.copy, Store.erase_if
 
     async def erase(self, key: Key) -> None:
         coords = self._grid.chunks.decode(key)

@@ -234,6 +234,8 @@ class UnshardedStore(ForwardingStore):
     async def erase(self, key: Key) -> None:
         await self.erase_values([key])
 
+    erase_if = Store.erase_if
+
     async def erase_values(self, keys: Iterable[Key]) -> None:
         """Erase values, also of chunks that are not shown: the array may have become smaller since they were listed."""
         at: dict[Store, list[Key]] = {}

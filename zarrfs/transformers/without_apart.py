@@ -70,6 +70,9 @@ class WithoutApart(TransparentStore):
         if not _is_apart(key):
             await super().erase(key)
 
+    async def erase_if(self, key: Key, generation: Generation) -> None:
+        await super().erase_if(_usable(key), generation)
+
     async def erase_values(self, keys: Iterable[Key]) -> None:
         await super().erase_values([key for key in keys if not _is_apart(key)])
 

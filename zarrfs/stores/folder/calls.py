@@ -16,17 +16,22 @@ from zarrfs.memory.spill import Buffers, data_extents
 from zarrfs.stores.folder.names import Parts, path_of
 from zarrfs.stores.os_errors import ABSENT
 
+VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""Flags with which a value is opened."""
+
 # Piece size for reads of large values.
 _PIECE_NBYTES = 8 << 20
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1 << 0, 1 << 1
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of link(2) on file systems without hard links: FAT, exFAT, many servers."""
+_NO_FLAGS = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+"""Errors of renameat2(2) where a flag is not supported."""
 
 
 def sync_file_system(fd: int) -> None:
     """Run syncfs(2), which Python does not have."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syncfs(fd) != 0:
+    if _LIBC.syncfs(fd) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
@@ -111,6 +116,17 @@ def link_new(folder: int, temporary: str, name: str) -> None:
     unlink(folder, temporary)
 
 
+def rename_new(folder: int, temporary: str, name: str) -> None:
+    """Rename a file in one step to a name that is free, where the file system can; else to one that is free or not. Raises
+    `FileExistsError`."""
+    try:
+        _renameat2(folder, temporary, folder, name, _RENAME_NOREPLACE)
+    except OSError as error:
+        if error.errno not in _NO_FLAGS:
+            raise
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
 def exchange(folder: int, name: str, other_folder: int, other_name: str) -> None:
     """Exchange two files or folders in one step. Raises EINVAL if the file system cannot."""
     _renameat2(folder, name, other_folder, other_name, _RENAME_EXCHANGE)
@@ -118,8 +134,7 @@ def exchange(folder: int, name: str, other_folder: int, other_name: str) -> None
 
 def _renameat2(folder: int, name: str, new_folder: int, new_name: str, flags: int) -> None:
     """Run renameat2(2), which Python does not have."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(folder, os.fsencode(name), new_folder, os.fsencode(new_name), flags) != 0:
+    if _LIBC.renameat2(folder, os.fsencode(name), new_folder, os.fsencode(new_name), flags) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 

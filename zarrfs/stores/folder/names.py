@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import stat as st
 from collections.abc import Container
 
 from zarrfs.buffers import size_with_holes
-from zarrfs.errors import GenerationMismatch, KeyTooLong, KeyUnusable, StoreAccessDenied
+from zarrfs.errors import GenerationMismatch, KeyConflict, KeyTooLong, KeyUnusable, StoreAccessDenied
 from zarrfs.stores.owners import owner_of
-from zarrfs.stores.values import Generation, KeyStat
+from zarrfs.stores.values import Absent, Expected, Generation, KeyStat
 
 Parts = tuple[str, ...]
 """The names from the root folder to a file or folder; empty for the root folder itself."""
@@ -70,6 +71,22 @@ def path_of(parts: Parts) -> str:
 def changed(parts: Parts) -> GenerationMismatch:
     """Return the error for a value of another generation than expected."""
     return GenerationMismatch(f"{path_of(parts)!r} was changed concurrently", key=path_of(parts))
+
+
+def as_room(found: os.stat_result | None, parts: Parts) -> os.stat_result | None:
+    """Return the status of what a new value would replace. Raises `KeyConflict` or `StoreAccessDenied` unless that is a file."""
+    if found is not None and not st.S_ISREG(found.st_mode):
+        if not st.S_ISDIR(found.st_mode):
+            raise not_followed(parts, parts[-1])
+        raise KeyConflict(f"{path_of(parts)!r} is a folder, not a value", key=path_of(parts))
+    return found
+
+
+def as_expected(found: os.stat_result | None, expect: Expected, parts: Parts) -> os.stat_result | None:
+    """Return the status of a file, None if it is absent. Raises `GenerationMismatch` unless that is as expected."""
+    if expect is not None and expect != (generation_of(found) if found is not None else Absent.ABSENT):
+        raise changed(parts)
+    return found
 
 
 def not_followed(parts: Parts, name: str) -> StoreAccessDenied:

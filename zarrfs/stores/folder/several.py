@@ -16,8 +16,9 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyUnusable
 from zarrfs.keys import ByteRange, Key
 from zarrfs.memory.spill import Buffers
+from zarrfs.stores.folder.calls import VALUE
 from zarrfs.stores.folder.names import parts_of
-from zarrfs.stores.folder.tree import VALUE, FolderTree
+from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.os_errors import ABSENT, translated
 
 _SHORT_NBYTES = 64 * 1024

@@ -7,9 +7,8 @@ read that would wait for the disk, a read of more than `INLINE_NBYTES`, and ever
 system's journal as long as another program's fsync takes). On any other file system every operation runs in a thread that is abandoned
 when the caller is cancelled: a write may then still take effect, and `zarrfs.transformers.deadline` fences it.
 
-``set`` with a generation is atomic within this process, and against other programs only for `ABSENT` (create). `exclusive` excludes
-other mounts: a read-modify-write of a value holds it.
-
+``set`` and ``erase`` with a generation are atomic between mounts, and ``set`` with `ABSENT` (create) against other programs, too.
+`exclusive` excludes other mounts: a read-modify-write of a value holds it.
 A folder without files still exists, and is listed: `erase` leaves the folders of what it removes.
 """
 
@@ -25,7 +24,7 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable
-from zarrfs.keys import WHOLE, ByteRange, Contents, IfUnsynced, Key, Prefix
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.answers_now import WouldWait
@@ -42,6 +41,7 @@ from zarrfs.stores.folder.names import NAME_MAX, Parts, key_stat, parts_of
 from zarrfs.stores.folder.removal import remove_folder, remove_tree, remove_values
 from zarrfs.stores.folder.rights import Owner
 from zarrfs.stores.folder.several import read_several
+from zarrfs.stores.folder.syncing import sync_targets
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.os_errors import translated
@@ -148,12 +148,15 @@ class FolderStore(Store):
                 own.left[parts] = generation
                 return generation
 
-    async def erase(self, key: Key) -> None:
+    async def erase(self, key: Key, *, expect: Generation | None = None) -> None:
         parts = self._parts_to_write(key)
         async with self._writing.hold(key):
             with translated("removing", key), self._changes.own(parts) as own:
-                await self._change([parts], self._tree.remove, parts)
+                await self._change([parts], self._tree.remove, parts, expect)
                 own.left[parts] = ""
+
+    async def erase_if(self, key: Key, generation: Generation) -> None:
+        await self.erase(key, expect=generation)
 
     async def erase_values(self, keys: Iterable[Key]) -> None:
         erased = sorted(set(keys))
@@ -177,7 +180,7 @@ class FolderStore(Store):
             self._require_writable(synced[0])
             with translated("syncing", synced[0]):
                 # There may be many: if none can hang, their names are parsed in the thread only.
-                await self._change(map(parts_of, synced), self._sync, synced)
+                await self._change(map(parts_of, synced), sync_targets, self._tree, synced)
 
     async def sync_all(self) -> None:
         with translated("syncing", self.url):
@@ -417,12 +420,6 @@ class FolderStore(Store):
         with translated("looking up", key):
             found = look(parts) if parts is not None else None
         return None if found is None else key_stat(found, self._tree.trusted)
-
-    def _sync(self, targets: Sequence[Key | Prefix]) -> None:
-        needed = [each for each in targets if not isinstance(each, IfUnsynced) or self._tree.unsynced.may_have(parts_of(each))]
-        values = [parts_of(each) for each in needed if not isinstance(each, Prefix)]
-        contents = [parts_of(each) for each in needed if isinstance(each, Contents)]
-        self._tree.sync(values, [parts_of(each) for each in needed if type(each) is Prefix], contents)
 
     async def _wait(self, targets: Iterable[Key | Prefix], function: Callable[..., T], *args: object) -> T:
         """Run ``function``, which concerns ``targets``, in a thread."""

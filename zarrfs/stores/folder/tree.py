@@ -30,10 +30,10 @@ from zarrfs.memory.spill import Buffers
 from zarrfs.stores import own_files
 from zarrfs.stores.folder import calls, rights
 from zarrfs.stores.folder.calls import (
+    VALUE,
     Closing,
     exchange,
     first_link,
-    link_new,
     lstat,
     next_data,
     nothing_if_absent,
@@ -43,18 +43,18 @@ from zarrfs.stores.folder.calls import (
     write,
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
-from zarrfs.stores.folder.names import Parts, changed, generation_of, not_followed, path_of, require_real_owner
+from zarrfs.stores.folder.names import Parts, as_expected, as_room, changed, generation_of, not_followed, require_real_owner
 from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased, require_presupposed
 from zarrfs.stores.folder.scan import Scan
+from zarrfs.stores.folder.turns import Turn, take_place
 from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
-from zarrfs.stores.values import Absent, DirEntry, Expected, Generation
+from zarrfs.stores.values import DirEntry, Expected, Generation
 
 log = logging.getLogger(__name__)
 
 Ranges = Sequence[ByteRange]
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-VALUE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _TRIES = 16
 """Attempts of a step when other programs remove what it has just created, or fill what it has just emptied."""
 _APART: Parts = (APART.rstrip("/"),)
@@ -159,7 +159,9 @@ class FolderTree:
         return None
 
     def _value(self, folder: int, name: str) -> os.stat_result | None:
-        found = lstat(folder, name)
+        return self._as_value(lstat(folder, name), folder, name)
+
+    def _as_value(self, found: os.stat_result | None, folder: int, name: str) -> os.stat_result | None:
         if found is None or st.S_ISDIR(found.st_mode):
             return None
         if not st.S_ISREG(found.st_mode):
@@ -168,13 +170,8 @@ class FolderTree:
         return found
 
     def _room(self, folder: int, parts: Parts) -> os.stat_result | None:
-        """Return the status of the value to be replaced, or None. Raises `KeyConflict`, `StoreAccessDenied` for another kind."""
-        found = lstat(folder, parts[-1])
-        if found is not None and not st.S_ISREG(found.st_mode):
-            if not st.S_ISDIR(found.st_mode):
-                raise not_followed(parts, parts[-1])
-            raise KeyConflict(f"{path_of(parts)!r} is a folder, not a value", key=path_of(parts))
-        return found
+        """Return the status of the value to be replaced, or None. Raises as `as_room`."""
+        return as_room(lstat(folder, parts[-1]), parts)
 
     def notice(self, folder: int, name: str) -> bool:
         """Return True if ``name`` is a link or special file, which is left out; log one warning about the first."""
@@ -252,8 +249,8 @@ class FolderTree:
         """Store a whole value and return its generation; parents are created. Not durable yet.
 
         After a failure the old value is still there, whole, and parents created for the new one are removed. With ``expect`` `ABSENT`
-        the file is created or `GenerationMismatch` raised, in one step even against other programs. With another generation the file is
-        checked just before it is replaced: a replacement by another program in those microseconds is not detected.
+        the file is created or `GenerationMismatch` raised, in one step even against other programs. With another generation it is checked
+        and replaced in one `Turn`: what a program other than zarrfs puts there in these microseconds is replaced.
         """
         content = memoryview(value).cast("B")
         created: list[Parts] = []
@@ -284,9 +281,7 @@ class FolderTree:
     def _replace(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts]) -> Generation:
         name = parts[-1]
         with self.folder(parts[:-1], create=True, created=created) as folder:
-            old = self._room(folder, parts)
-            if expect is not None and expect != (generation_of(old) if old else Absent.ABSENT):
-                raise changed(parts)
+            old = as_expected(self._room(folder, parts), expect, parts)
             temporary = f".zarrfs-{uuid.uuid4().hex}.partial"
             fd = rights.create(folder, temporary, private=bool(old or self.owner))
             try:
@@ -302,10 +297,7 @@ class FolderTree:
                         os.fsync(fd)
                 finally:
                     os.close(fd)
-                if expect is Absent.ABSENT:
-                    link_new(folder, temporary, name)
-                else:
-                    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                old = take_place(folder, temporary, parts, expect, locks=self.local)
             except FileExistsError as error:
                 unlink(folder, temporary)
                 raise changed(parts) from error
@@ -335,16 +327,18 @@ class FolderTree:
 
     # --- removing -----------------------------------------------------------------------------------------------------------
 
-    def remove(self, parts: Parts) -> None:
-        """Remove a value; its folder stays, since an empty folder may be intended. Raises `StoreAccessDenied` as `stat` does."""
+    def remove(self, parts: Parts, expect: Expected = None) -> None:
+        """Remove a value; its folder stays, since an empty folder may be intended. Raises `StoreAccessDenied` as `stat` does, and
+        `GenerationMismatch` as `replace` does, if there is a generation to ``expect``."""
         with nothing_if_absent:
-            with self.folder(parts[:-1]) as folder:
-                found = self._value(folder, parts[-1])
+            with self.folder(parts[:-1]) as folder, Turn(folder, parts[-1], locks=self.local) as there:
+                found = as_expected(self._as_value(there, folder, parts[-1]), expect, parts)
                 if found is not None:
                     os.unlink(parts[-1], dir_fd=folder)
                     self.unsynced.value_erased(parts)
                     self._failed_syncs.forget(found)
                     return
+        as_expected(None, expect, parts)
         self.require_no_link(parts)
 
     # --- moving -------------------------------------------------------------------------------------------------------------
@@ -363,9 +357,10 @@ class FolderTree:
                 self.require_no_link(old)
                 return None
             with nullcontext(source) if old[:-1] == new[:-1] else self.folder(new[:-1], create=True) as target:
-                replaced = self._room(target, new)
-                if not calls.rename(source, old[-1], target, new[-1]):
-                    return None
+                with Turn(target, new[-1], locks=self.local):
+                    replaced = self._room(target, new)
+                    if not calls.rename(source, old[-1], target, new[-1]):
+                        return None
             if old != new and replaced and os.path.samestat(replaced, moved):
                 # rename(2) has no effect between two hard links of one file.
                 unlink(source, old[-1])
