@@ -139,3 +139,18 @@ async def test_a_chunk_for_which_the_store_had_no_memory_is_lost_and_not_refused
         assert tree.losses.refused == []
         assert [name for name, _ in tree.losses.failures] == ["chunks/a/0"]
     await inner.aclose()
+
+
+@pytest.mark.logs("write failed, data lost")
+@trio_test
+async def test_a_file_that_fails_again_and_again_is_one_loss(tmp_path: Path) -> None:
+    zarr.create_array(str(tmp_path / "store/a"), shape=(4,), chunks=(4,), dtype="i4")[...] = 7
+    inner = await open_store(str(tmp_path / "store"))
+    async with tree_over(ShortOfMemory(inner), str(tmp_path / "store")) as tree:
+        for _ in range(3):
+            with pytest.raises(OutOfMemory):
+                await write(tree, "chunks/a/0", CHUNK)
+        assert [name for name, _ in tree.losses.failures] == ["chunks/a/0"]
+        tree.losses.removed_below("chunks/a/")
+        assert tree.losses.failures == []
+    await inner.aclose()

@@ -29,40 +29,55 @@ _SEARCHES = 3
 class Losses:
     """Losses of a mount.
 
-    ``failures``: accepted data that could not be stored, as (file, reason); ``refused``: data that was not accepted, with an error to the
-    program; ``waited``: files with names of chunks beside which no array was created; ``errors``: the lines of ``.zarrfs/errors.jsonl``.
+    ``errors``: the lines of ``.zarrfs/errors.jsonl``.
     """
 
     def __init__(self, rescue: Rescue) -> None:
-        self.failures: list[tuple[str, str]] = []
-        self.refused: list[tuple[str, str]] = []
-        self.waited: list[tuple[str, str]] = []
+        # Reasons by file: programs may try again any number of times.
+        self._failures: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
+        self._waited: dict[str, str] = {}
         self.errors = RecentErrors()
         self._rescue = rescue
         self._detached: list[tuple[Content, Exception]] = []
         self._saving = trio.Lock()
 
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """Accepted data that could not be stored: each file and the last reason."""
+        return [*self._failures.items()]
+
+    @property
+    def refused(self) -> list[tuple[str, str]]:
+        """Data that was not accepted, with an error to the program."""
+        return [*self._refused.items()]
+
+    @property
+    def waited(self) -> list[tuple[str, str]]:
+        """Files with names of chunks beside which no array was created."""
+        return [*self._waited.items()]
+
     def add(self, name: str, error: BaseException, *, where: str = "publish") -> None:
-        """Record a loss."""
-        self.failures.append((name, str(error)))
+        """Record a loss, and a line about it."""
+        self.note(name, str(error))
         self.errors.add(where, error)
 
-    def add_once(self, name: str, reason: str) -> None:
-        """Record a loss unless it is recorded already."""
-        if (name, reason) not in self.failures:
-            self.failures.append((name, reason))
+    def note(self, name: str, reason: str) -> None:
+        """Record a loss."""
+        self._failures[name] = reason
 
     def removed(self, name: str) -> None:
         """Record that a program removed a file, or replaced its value: what was lost of it is wanted no more."""
-        self.failures[:] = [each for each in self.failures if each[0] != name]
+        self._failures.pop(name, None)
 
     def removed_below(self, prefix: str) -> None:
         """Run `removed` for all files whose names begin with ``prefix``: their folder was removed."""
-        self.failures[:] = [each for each in self.failures if not each[0].startswith(prefix)]
+        for name in [each for each in self._failures if each.startswith(prefix)]:
+            del self._failures[name]
 
     def unpublished(self, area: StagingArea, ident: str, error: BaseException) -> None:
         """Record that the staged data of a file is dropped."""
-        (self.refused if _is_refused(area, ident, error) else self.failures).append((ident, str(error)))
+        (self._refused if _is_refused(area, ident, error) else self._failures)[ident] = str(error)
         self.errors.add("release", error)
 
     async def at_the_end(self, area: StagingArea, staged: Staged, error: Exception) -> None:
@@ -91,7 +106,7 @@ class Losses:
         """
         why = "no document of an array beside it" if waited else "temporary name, never renamed"
         error = await self._saved_value(content, NameInvalid(why, key=content.ident))
-        (self.waited if waited else self.failures).append((content.ident, str(error)))
+        (self._waited if waited else self._failures)[content.ident] = str(error)
 
     def detach(self, contents: Iterable[Content], why: str) -> None:
         """Take over values whose names existed in this mount only, in the folder of a node that was replaced: see `save_detached`."""

@@ -245,20 +245,19 @@ class MountTree:
         for staged, error in await self.staging.publish_all():
             await self.losses.at_the_end(self.staging, staged, error)
         for path, failure in await self.unstored.store_all():
-            self.losses.add_once(path, f"the group could not be stored: {failure}")
+            self.losses.note(path, f"the group could not be stored: {failure}")
         await self.queue.end()
         for path, failure in await self._context.unfinished.end():
-            self.losses.add_once(path, f"the consolidated copy of its group could not be updated: {failure}")
+            self.losses.note(path, f"the consolidated copy of its group could not be updated: {failure}")
         if self.observed.counters.changes:
             try:
                 await self.store.sync_all()
             except ZarrfsError as error:
-                self.losses.failures.append(
-                    (public_url(self.config.store), f"sync failed, stored data may not survive a power cut: {error}")
-                )
+                reason = f"sync failed, stored data may not survive a power cut: {error}"
+                self.losses.note(public_url(self.config.store), reason)
                 self.report("sync", error)
         for path in self.hierarchy.empty_groups.with_attributes:
-            self.losses.add_once(path, "attributes lost: it did not become an array, and its dialect has no groups")
+            self.losses.note(path, "attributes lost: it did not become an array, and its dialect has no groups")
         await self.losses.save_detached()
         for ident, waited in (each for view in self._views.values() for each in view.left()):
             await self.losses.of_name(self._context.temporaries.content(ident), waited=waited)

@@ -312,10 +312,8 @@ def _unstored(losses: Losses) -> str:
 
 def _listed(failures: list[tuple[str, str]], what: str = _FAILED) -> str:
     """Return one line with names and reasons of unstored data."""
-    # A file that failed several times is named once, with its last reason.
-    last = dict(failures)
-    listed = "; ".join(f"{ident}: {reason}" for ident, reason in list(last.items())[:_NAMED])
-    return printable(f"{what}: {listed}") + (f"; and {len(last) - _NAMED} more" if len(last) > _NAMED else "")
+    listed = "; ".join(f"{ident}: {reason}" for ident, reason in failures[:_NAMED])
+    return printable(f"{what}: {listed}") + (f"; and {len(failures) - _NAMED} more" if len(failures) > _NAMED else "")
 
 
 async def _announce(
