@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from zarrfs.errors import GenerationMismatch
 from zarrfs.keys import WHOLE
+from zarrfs.stores.folder import calls, turns
 from zarrfs.stores.folder.names import generation_of
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.folder.turns import Turn
@@ -40,6 +46,35 @@ while (found := tree.read_with_stat(("k",), [WHOLE], None)) is None or bytes(fou
         pass
 """
 """Changes even numbers, on condition that the number is the one that was read."""
+
+
+class Clock:
+    """Time in which waits for locks pass at once; ``on_sleep`` is called in each."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.on_sleep: Callable[[], object] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.on_sleep()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(turns, "time", clock)
+    monkeypatch.setattr(turns, "_patience", turns._Patience())
+    return clock
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[FolderTree]:
+    with closing(FolderTree(str(tmp_path))) as tree:
+        yield tree
 
 
 @pytest.mark.parametrize("other", ["replaces", "removes"])
@@ -84,7 +119,43 @@ def test_a_condition_is_checked_when_the_value_has_been_written(tmp_path: Path, 
     another.close()
 
 
-def test_who_locks_a_value_for_ever_delays_a_change_but_does_not_prevent_it(tmp_path: Path) -> None:
+def test_a_turn_lasts_as_long_as_the_disk_needs(
+    tmp_path: Path, clock: Clock, tree: FolderTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rename(2) waits for the file system's journal, for seconds while another program writes much and syncs it."""
+    first = tree.replace(("k",), b"first", None)
+    rename, may_go_on = os.rename, threading.Event()
+    setting = threading.Thread(target=lambda: (tree.replace(("k",), b"whole", None), may_go_on.set()))
+    clock.on_sleep = lambda: may_go_on.set() if clock.now > 4 else None
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(os, "rename", rename)
+        setting.start()
+        may_go_on.wait()
+        rename(*arguments, **options)
+
+    monkeypatch.setattr(os, "rename", slow)
+    tree.replace(("k",), b"first, changed", first)
+    setting.join()
+    assert (tmp_path / "k").read_bytes() == b"whole"
+
+
+def test_who_locks_all_values_for_ever_delays_few_changes(tmp_path: Path, clock: Clock, tree: FolderTree) -> None:
+    def replaced_while_locked() -> float:
+        begun = clock.now
+        with (tmp_path / "k").open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            tree.replace(("k",), b"value", None)
+        return clock.now - begun
+
+    tree.replace(("k",), b"value", None)
+    first, *following = (replaced_while_locked() for _ in range(100))
+    assert first >= turns._PATIENCE_SECONDS and max(following) < 2 * turns._SHORT_PATIENCE_SECONDS
+    clock.now += turns._REMEMBERED_SECONDS
+    assert replaced_while_locked() >= turns._PATIENCE_SECONDS
+
+
+def test_who_locks_a_value_for_ever_delays_a_change_but_does_not_prevent_it(tmp_path: Path, clock: Clock) -> None:
     tree = FolderTree(str(tmp_path))
     for change in (
         lambda generation: tree.replace(("k",), b"second", generation),
@@ -112,3 +183,140 @@ def test_what_is_no_value_is_not_locked(tmp_path: Path) -> None:
     ):
         assert found is not None and special is not None and none is None
     os.close(folder)
+
+
+def test_a_lock_is_released_if_the_turn_fails_to_begin(tmp_path: Path, tree: FolderTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the right to search the folder is taken away at that moment."""
+    tree.replace(("k",), b"value", None)
+    before, results = len(os.listdir("/proc/self/fd")), [os.stat(tmp_path / "k"), None]
+
+    def lstat(folder: int, name: str) -> os.stat_result:
+        if (found := results.pop(0)) is None:
+            raise PermissionError(errno.EACCES, "no", name)
+        return found
+
+    monkeypatch.setattr(turns, "lstat", lstat)
+    with pytest.raises(PermissionError):
+        tree.remove(("k",))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_new_value_that_waits_for_its_turn_is_not_taken_for_a_leftover(tmp_path: Path, clock: Clock, tree: FolderTree) -> None:
+    names = set[str]()
+
+    def list_all() -> None:
+        assert [name for name, *_ in tree.list_folder(())] == ["k"]
+        names.update(name for name in os.listdir(tmp_path) if name != "k")
+
+    tree.replace(("k",), b"first", None)
+    with (tmp_path / "k").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        clock.on_sleep = list_all
+        tree.replace(("k",), b"second", None)
+    assert len(names) == 1 and os.listdir(tmp_path) == ["k"]
+
+
+# --- renames ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_is_not_renamed_between_the_check_of_another_and_its_replacement(
+    tmp_path: Path, clock: Clock, tree: FolderTree
+) -> None:
+    tree.replace(("k",), b"first", None)
+    (tmp_path / "temporary").write_bytes(b"first, changed")
+    held = (tmp_path / "k").open()
+    fcntl.flock(held, fcntl.LOCK_EX)
+
+    def replace() -> None:
+        if not held.closed:
+            (tmp_path / "temporary").rename(tmp_path / "k")
+            held.close()
+
+    clock.on_sleep = replace
+    assert tree.rename(("k",), ("m",)) == generation_of(os.stat(tmp_path / "m"))
+    assert (tmp_path / "m").read_bytes() == b"first, changed" and os.listdir(tmp_path) == ["m"]
+    held.close()
+
+
+def test_a_value_that_appears_under_the_new_name_of_another_is_replaced_in_a_turn(
+    tmp_path: Path, clock: Clock, tree: FolderTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename_new, locked = calls.rename_new, []
+
+    def taken_before(*arguments: Any) -> None:
+        if not locked:
+            (tmp_path / "m").write_bytes(b"another's")
+            locked.append((tmp_path / "m").open())
+            fcntl.flock(locked[0], fcntl.LOCK_EX)
+        rename_new(*arguments)
+
+    tree.replace(("k",), b"value", None)
+    monkeypatch.setattr(turns, "rename_new", taken_before)
+    clock.on_sleep = lambda: locked[0].close()
+    tree.rename(("k",), ("m",))
+    assert locked and locked[0].closed and (tmp_path / "m").read_bytes() == b"value"
+
+
+def test_renames_in_both_directions_and_to_another_name_of_the_file_wait_for_nobody(
+    tmp_path: Path, clock: Clock, tree: FolderTree
+) -> None:
+    def rename_often(old: str, new: str) -> None:
+        for _ in range(300):
+            tree.rename((old,), (new,))
+
+    threads = [threading.Thread(target=rename_often, args=names) for names in (("k", "m"), ("m", "k"))]
+    clock.on_sleep = lambda: os.sched_yield()
+    tree.replace(("k",), b"value", None)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert turns._patience._in_vain_at < 0
+    (name,) = os.listdir(tmp_path)
+    begun = clock.now
+    (tmp_path / "hard").hardlink_to(tmp_path / name)
+    tree.rename(("hard",), (name,))
+    (tmp_path / "hard").hardlink_to(tmp_path / name)
+    tree.rename((name,), ("hard",))
+    tree.rename(("hard",), ("hard",))
+    assert clock.now == begun and os.listdir(tmp_path) == ["hard"]
+
+
+def test_a_rename_that_changes_the_case_only_keeps_the_value_where_that_is_one_name(
+    tmp_path: Path, tree: FolderTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On FAT, exFAT and casefolded folders of ext4, rename(2) has no effect between the two."""
+    lstat = calls.lstat
+    tree.replace(("k",), b"value", None)
+    monkeypatch.setattr(turns, "lstat", lambda folder, name: lstat(folder, name.lower()))
+    monkeypatch.setattr(os, "rename", lambda *_, **__: None)
+    assert tree.rename(("k",), ("K",)) is not None
+    assert (tmp_path / "k").read_bytes() == b"value"
+
+
+# --- other systems ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.EPERM])
+def test_a_name_is_taken_where_the_kernel_or_a_filter_refuses_the_flag(
+    tmp_path: Path, tree: FolderTree, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(calls, "_renameat2", refused)
+    tree.replace(("k",), b"value", None)
+    assert tree.rename(("k",), ("m",)) is not None and (tmp_path / "m").read_bytes() == b"value"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
+def test_a_value_that_cannot_be_locked_is_replaced(
+    tmp_path: Path, tree: FolderTree, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    generation = tree.replace(("k",), b"first", None)
+    monkeypatch.setattr(fcntl, "flock", refused)
+    tree.remove(("k",), tree.replace(("k",), b"second", generation))
+    assert not os.listdir(tmp_path)

@@ -23,7 +23,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.change import Change
-from zarrfs.stores.folder import changes, watch
+from zarrfs.stores.folder import changes, tree, watch
 from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.folder.tree import FolderTree
@@ -369,14 +369,14 @@ async def test_what_others_change_just_before_a_rename_is_told_of_the_new_name(p
 @trio_test
 async def test_a_value_that_another_program_moved_during_its_rename_is_absent(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with watched(path) as (store, told):
-        room = store._tree._room
+        move = tree.move
         await store.set(Key("a/k"), b"value")
 
-        def moved_before(*arguments: Any) -> Any:
+        def moved_before(*arguments: Any, **options: Any) -> Any:
             (path / "a/k").rename(path / "a/z")
-            return room(*arguments)
+            return move(*arguments, **options)
 
-        monkeypatch.setattr(store._tree, "_room", moved_before)
+        monkeypatch.setattr(tree, "move", moved_before)
         assert not await store.rename(Key("a/k"), Key("a/m"))
         assert await told.now() == {"a/k": "erase", "a/z": "set"}
 

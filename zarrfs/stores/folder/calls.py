@@ -25,8 +25,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1 << 0, 1 << 1
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of link(2) on file systems without hard links: FAT, exFAT, many servers."""
-_NO_FLAGS = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""Errors of renameat2(2) where a flag is not supported."""
+_NO_FLAGS = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
+"""Errors of renameat2(2) where a flag is not supported, or a filter of system calls (seccomp) does not know it."""
 
 
 def sync_file_system(fd: int) -> None:
@@ -116,15 +116,15 @@ def link_new(folder: int, temporary: str, name: str) -> None:
     unlink(folder, temporary)
 
 
-def rename_new(folder: int, temporary: str, name: str) -> None:
+def rename_new(folder: int, name: str, new_folder: int, new_name: str) -> None:
     """Rename a file in one step to a name that is free, where the file system can; else to one that is free or not. Raises
     `FileExistsError`."""
     try:
-        _renameat2(folder, temporary, folder, name, _RENAME_NOREPLACE)
+        _renameat2(folder, name, new_folder, new_name, _RENAME_NOREPLACE)
     except OSError as error:
         if error.errno not in _NO_FLAGS:
             raise
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
 
 
 def exchange(folder: int, name: str, other_folder: int, other_name: str) -> None:
@@ -180,14 +180,3 @@ def write(fd: int, content: memoryview) -> None:
     for start, stop in extents:
         while start < stop:
             start += os.pwrite(fd, content[start:stop], start)
-
-
-def rename(folder: int, name: str, new_folder: int, new_name: str) -> bool:
-    """Rename a file; return False if it is gone. Raises `FileNotFoundError` if the new folder is."""
-    try:
-        os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=new_folder)
-    except FileNotFoundError:
-        if lstat(folder, name) is not None:
-            raise
-        return False
-    return True

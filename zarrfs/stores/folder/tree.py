@@ -20,7 +20,7 @@ import os
 import stat as st
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 
 from zarrfs import durability
 from zarrfs.buffers import Buffer
@@ -28,7 +28,7 @@ from zarrfs.errors import KeyConflict
 from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores import own_files
-from zarrfs.stores.folder import calls, rights
+from zarrfs.stores.folder import rights
 from zarrfs.stores.folder.calls import (
     VALUE,
     Closing,
@@ -46,7 +46,7 @@ from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_belo
 from zarrfs.stores.folder.names import Parts, as_expected, as_room, changed, generation_of, not_followed, require_real_owner
 from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased, require_presupposed
 from zarrfs.stores.folder.scan import Scan
-from zarrfs.stores.folder.turns import Turn, take_place
+from zarrfs.stores.folder.turns import Turn, move, take_place
 from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
 from zarrfs.stores.values import DirEntry, Expected, Generation
 
@@ -285,7 +285,8 @@ class FolderTree:
             temporary = f".zarrfs-{uuid.uuid4().hex}.partial"
             fd = rights.create(folder, temporary, private=bool(old or self.owner))
             try:
-                try:
+                with ExitStack() as writer:
+                    writer.callback(os.close, fd)
                     with suppress(OSError):
                         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     write(fd, content)
@@ -295,9 +296,8 @@ class FolderTree:
                     self._failed_syncs.forget(status)
                     if is_synced := durability.is_demanded():
                         os.fsync(fd)
-                finally:
-                    os.close(fd)
-                old = take_place(folder, temporary, parts, expect, locks=self.local)
+                    # Closed as late as this, because without its lock the file counts as left behind.
+                    old = take_place(folder, temporary, parts, expect, locks=self.local, complete=writer.close)
             except FileExistsError as error:
                 unlink(folder, temporary)
                 raise changed(parts) from error
@@ -352,18 +352,14 @@ class FolderTree:
             self.require_no_link(old)
             return None
         with found as source:
-            moved = self._value(source, old[-1])
-            if moved is None:
+            if self._value(source, old[-1]) is None:
                 self.require_no_link(old)
                 return None
             with nullcontext(source) if old[:-1] == new[:-1] else self.folder(new[:-1], create=True) as target:
-                with Turn(target, new[-1], locks=self.local):
-                    replaced = self._room(target, new)
-                    if not calls.rename(source, old[-1], target, new[-1]):
-                        return None
-            if old != new and replaced and os.path.samestat(replaced, moved):
-                # rename(2) has no effect between two hard links of one file.
-                unlink(source, old[-1])
+                both = move(source, old, target, new, locks=self.local)
+        if both is None:
+            return None
+        moved, replaced = both
         self.unsynced.value_moved(old, new)
         if replaced is not None and not os.path.samestat(replaced, moved):
             self._failed_syncs.forget(replaced)
