@@ -105,6 +105,8 @@ async def test_a_failed_set_may_have_changed_something_and_a_refused_one_has_not
     store.inner.errors["set"] = GenerationMismatch("another value")
     with pytest.raises(GenerationMismatch):
         await store.set(A, b"1")
+    with pytest.raises(GenerationMismatch):
+        await store.erase_if(A, "another")
     assert changes == []
     with pytest.raises(RangesOverlap):
         await store.set_partial_values([(A, 0, b"xx"), (A, 1, b"y")])

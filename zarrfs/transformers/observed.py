@@ -35,6 +35,7 @@ _IN_DOUBT = frozenset(
 _REFUSALS = (StoreUnsupported, KeyConflict, StoreNotFound)
 _REFUSABLE: dict[str, tuple[type[ZarrfsError], ...]] = {
     "set": (KeyConflict, GenerationMismatch),
+    "erase": (GenerationMismatch,),
     "rename": _REFUSALS,
     "rename_prefix": _REFUSALS,
     "exchange_prefixes": _REFUSALS,
