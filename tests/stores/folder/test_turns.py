@@ -10,16 +10,19 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import trio_test
 
 from zarrfs.errors import GenerationMismatch
-from zarrfs.keys import WHOLE
+from zarrfs.keys import WHOLE, Key
 from zarrfs.stores.folder import calls, turns
 from zarrfs.stores.folder.names import generation_of
+from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.folder.turns import Turn
 
@@ -214,6 +217,54 @@ def test_a_new_value_that_waits_for_its_turn_is_not_taken_for_a_leftover(tmp_pat
         clock.on_sleep = list_all
         tree.replace(("k",), b"second", None)
     assert len(names) == 1 and os.listdir(tmp_path) == ["k"]
+
+
+def test_a_value_that_becomes_private_while_its_replacement_waits_stays_private(
+    tmp_path: Path, clock: Clock, tree: FolderTree
+) -> None:
+    tree.replace(("k",), b"first", None)
+    with (tmp_path / "k").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        clock.on_sleep = lambda: (tmp_path / "k").chmod(0o600)
+        generation = tree.replace(("k",), b"second", None)
+    found = os.stat(tmp_path / "k")
+    assert found.st_mode & 0o777 == 0o600 and generation == generation_of(found)
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_value_that_appears_at_the_last_moment_is_replaced_with_its_rights(
+    tmp_path: Path, tree: FolderTree, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Also if others keep removing it."""
+    rename_new, appeared = calls.rename_new, []
+
+    def taken_before(*arguments: Any) -> None:
+        appeared.append("k")
+        (tmp_path / "k").touch(0o600)
+        try:
+            rename_new(*arguments)
+        finally:
+            if len(appeared) < times:
+                (tmp_path / "k").unlink()
+
+    monkeypatch.setattr(turns, "rename_new", taken_before)
+    generation = tree.replace(("k",), b"value", None)
+    found = os.stat(tmp_path / "k")
+    assert appeared and generation == generation_of(found) and os.listdir(tmp_path) == ["k"]
+    assert times > 1 or found.st_mode & 0o777 == 0o600
+
+
+@trio_test
+async def test_a_set_that_is_cancelled_waits_no_longer(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_PATIENCE_SECONDS", float("inf"))
+    async with aclosing(FolderStore(str(tmp_path))) as store:
+        await store.set(Key("k"), b"first")
+        with (tmp_path / "k").open() as held, trio.CancelScope() as scope:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            clock.on_sleep = lambda: trio.from_thread.run_sync(scope.cancel)
+            await store.set(Key("k"), b"second")
+        assert scope.cancelled_caught and await store.get(Key("k")) == b"first"
+    assert os.listdir(tmp_path) == ["k"]
 
 
 # --- renames ------------------------------------------------------------------------------------------------------------------------

@@ -38,6 +38,9 @@ _FRESH = 0o1700
 No other folder has this mode: a folder that another program puts at the path before it is opened does not get the new owner."""
 
 
+_OF_RIGHTS = ("st_dev", "st_ino", "st_ctime_ns", "st_mode", "st_uid", "st_gid")
+
+
 class Owner(NamedTuple):
     """The owner of new files; None: the process's own user or group."""
 
@@ -109,6 +112,11 @@ def complete(fd: int, folder: int, name: str, owner: Owner | None) -> None:
         # could have the same generation.
         now = time.time_ns()
         os.utime(fd, ns=(now, now))
+
+
+def are_new(found: os.stat_result | None, before: os.stat_result | None) -> bool:
+    """Return True unless a file is the same as ``before``, and its rights are: none of them is changed without the ctime."""
+    return found is not None and (before is None or any(getattr(found, name) != getattr(before, name) for name in _OF_RIGHTS))
 
 
 def make_folder(folder: int, name: str, owner: Owner | None) -> None:

@@ -39,7 +39,6 @@ from zarrfs.stores.folder.calls import (
     nothing_if_absent,
     pread,
     sync_file_system,
-    unlink,
     write,
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
@@ -48,7 +47,7 @@ from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.turns import Turn, move, take_place
 from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
-from zarrfs.stores.values import DirEntry, Expected, Generation
+from zarrfs.stores.values import Absent, DirEntry, Expected, Generation
 
 log = logging.getLogger(__name__)
 
@@ -249,8 +248,8 @@ class FolderTree:
         """Store a whole value and return its generation; parents are created. Not durable yet.
 
         After a failure the old value is still there, whole, and parents created for the new one are removed. With ``expect`` `ABSENT`
-        the file is created or `GenerationMismatch` raised, in one step even against other programs. With another generation it is checked
-        and replaced in one `Turn`: what a program other than zarrfs puts there in these microseconds is replaced.
+        the file is created or `GenerationMismatch` raised, in one step even against other programs. With a generation it is checked and
+        replaced in one `Turn`: what a program other than zarrfs puts there in these microseconds is replaced.
         """
         content = memoryview(value).cast("B")
         created: list[Parts] = []
@@ -269,7 +268,10 @@ class FolderTree:
     def _replace_at_last(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts]) -> Generation:
         for left in reversed(range(_TRIES)):
             try:
-                return self._replace(parts, content, expect, created)
+                return self._replace(parts, content, expect, created, is_last=not left)
+            except FileExistsError as error:
+                if expect is Absent.ABSENT:
+                    raise changed(parts) from error
             except FileNotFoundError as error:
                 # Another program removed the folder meanwhile, or took the new file for a leftover.
                 self.check_root()
@@ -278,7 +280,8 @@ class FolderTree:
                     raise
         raise AssertionError("unreachable")
 
-    def _replace(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts]) -> Generation:
+    def _replace(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts], *, is_last: bool) -> Generation:
+        """Attempt to replace a value. Raises `FileExistsError` if it has just appeared; in the last attempt only with `ABSENT`."""
         name = parts[-1]
         with self.folder(parts[:-1], create=True, created=created) as folder:
             old = as_expected(self._room(folder, parts), expect, parts)
@@ -290,25 +293,33 @@ class FolderTree:
                     with suppress(OSError):
                         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     write(fd, content)
-                    rights.complete(fd, folder, name, self.owner)
-                    status = os.fstat(fd)
-                    generation = generation_of(status)
-                    self._failed_syncs.forget(status)
-                    if is_synced := durability.is_demanded():
-                        os.fsync(fd)
-                    # Closed as late as this, because without its lock the file counts as left behind.
-                    old = take_place(folder, temporary, parts, expect, locks=self.local, complete=writer.close)
-            except FileExistsError as error:
-                unlink(folder, temporary)
-                raise changed(parts) from error
+                    generation = self._complete(fd, folder, name)
+
+                    def give_away(found: os.stat_result | None) -> None:
+                        nonlocal generation
+                        if rights.are_new(found, old):
+                            generation = self._complete(fd, folder, name)
+                        # As late as this, because without its lock the file counts as left behind.
+                        writer.close()
+
+                    replaced = take_place(folder, temporary, parts, expect, give_away, locks=self.local, over_any=is_last)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
                 raise
-        self.unsynced.value_set(parts, is_synced=is_synced)
-        if old is not None:
-            self._failed_syncs.forget(old)
+        self.unsynced.value_set(parts, is_synced=durability.is_demanded())
+        if replaced is not None:
+            self._failed_syncs.forget(replaced)
         return generation
+
+    def _complete(self, fd: int, folder: int, name: str) -> Generation:
+        """Run `rights.complete`, and fsync(2) if that is demanded; return the generation."""
+        rights.complete(fd, folder, name, self.owner)
+        status = os.fstat(fd)
+        self._failed_syncs.forget(status)
+        if durability.is_demanded():
+            os.fsync(fd)
+        return generation_of(status)
 
     def set_mtime(self, parts: Parts, mtime_ns: int) -> Generation | None:
         """Set the time of a value; return the generation that results, None if it is absent."""

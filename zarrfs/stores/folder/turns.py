@@ -122,29 +122,32 @@ _patience = _Patience()
 
 
 def take_place(
-    folder: int, temporary: str, parts: Parts, expect: Expected, *, locks: bool, complete: Callable[[], None]
+    folder: int,
+    temporary: str,
+    parts: Parts,
+    expect: Expected,
+    give_away: Callable[[os.stat_result | None], None],
+    *,
+    locks: bool,
+    over_any: bool,
 ) -> os.stat_result | None:
     """Rename a file in ``folder`` to the last of ``parts``, in a `Turn`; return the status of what it replaces.
 
-    ``complete`` is called before the file is renamed. Raises `GenerationMismatch` unless what is replaced is as expected,
-    `FileExistsError` or `GenerationMismatch` instead of replacing anything with `ABSENT`, `KeyConflict`, `StoreAccessDenied`, `OSError`.
+    Before that, ``give_away`` is called with this status. Raises `GenerationMismatch` unless that is as expected, `FileExistsError` or
+    `GenerationMismatch` instead of replacing anything with `ABSENT`, `FileExistsError` if something has just appeared, unless it may
+    replace ``over_any``; `KeyConflict`, `StoreAccessDenied`, `OSError`.
     """
     name = parts[-1]
-    for left in reversed(range(_TRIES)):
-        with Turn(folder, name, locks=locks) as found:
-            old = as_expected(as_room(found, parts), expect, parts)
-            complete()
-            if expect is Absent.ABSENT:
-                link_new(folder, temporary, name)
-            elif old is None and left:
-                try:
-                    rename_new(folder, temporary, folder, name)
-                except FileExistsError:
-                    continue
-            else:
-                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            return old
-    raise AssertionError("unreachable")
+    with Turn(folder, name, locks=locks) as found:
+        old = as_expected(as_room(found, parts), expect, parts)
+        give_away(old)
+        if expect is Absent.ABSENT:
+            link_new(folder, temporary, name)
+        elif old is None and not over_any:
+            rename_new(folder, temporary, folder, name)
+        else:
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return old
 
 
 def move(source: int, old: Parts, target: int, new: Parts, *, locks: bool) -> tuple[os.stat_result, os.stat_result | None] | None:
