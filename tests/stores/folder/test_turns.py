@@ -334,7 +334,7 @@ def test_renames_in_both_directions_and_to_another_name_of_the_file_wait_for_nob
 
 
 def test_a_rename_that_changes_the_case_only_keeps_the_value_where_that_is_one_name(
-    tmp_path: Path, tree: FolderTree, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, tree: FolderTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On FAT, exFAT and casefolded folders of ext4, rename(2) has no effect between the two."""
     lstat = calls.lstat

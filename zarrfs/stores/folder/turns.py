@@ -18,7 +18,7 @@ from types import TracebackType
 
 from zarrfs import threads
 from zarrfs.stores.folder.calls import VALUE, link_new, lstat, rename_new, unlink
-from zarrfs.stores.folder.names import Parts, as_expected, as_room
+from zarrfs.stores.folder.names import Parts, as_expected, as_room, generation_of
 from zarrfs.stores.values import Absent, Expected
 
 _PATIENCE_SECONDS = 5.0
@@ -83,7 +83,7 @@ class Turn:
             now = lstat(self._folder, self._name)
             if self._fd is not None and now is not None and os.path.samestat(now, os.fstat(self._fd)):
                 return now
-            is_same, is_locked = now is not None and os.path.samestat(now, found), self._fd is None
+            is_same, is_locked = now is not None and generation_of(now) == generation_of(found), self._fd is None
             self._let_go()
             found = now
             begun = begun or time.monotonic()
