@@ -129,7 +129,14 @@ def test_a_turn_lasts_as_long_as_the_disk_needs(
     first = tree.replace(("k",), b"first", None)
     rename, may_go_on = os.rename, threading.Event()
     setting = threading.Thread(target=lambda: (tree.replace(("k",), b"whole", None), may_go_on.set()))
-    clock.on_sleep = lambda: may_go_on.set() if clock.now > 4 else None
+
+    def wait() -> None:
+        if clock.now > 4:
+            may_go_on.set()
+            clock.now = 4.0
+            os.sched_yield()
+
+    clock.on_sleep = wait
 
     def slow(*arguments: Any, **options: Any) -> None:
         monkeypatch.setattr(os, "rename", rename)
@@ -308,29 +315,36 @@ def test_a_value_that_appears_under_the_new_name_of_another_is_replaced_in_a_tur
     assert locked and locked[0].closed and (tmp_path / "m").read_bytes() == b"value"
 
 
-def test_renames_in_both_directions_and_to_another_name_of_the_file_wait_for_nobody(
-    tmp_path: Path, clock: Clock, tree: FolderTree
+@pytest.mark.parametrize(("old", "new"), [("k", "m"), ("m", "k")])
+def test_a_rename_holds_one_name_while_it_waits_for_the_other_in_one_order(
+    tmp_path: Path, clock: Clock, tree: FolderTree, old: str, new: str
 ) -> None:
-    def rename_often(old: str, new: str) -> None:
-        for _ in range(300):
-            tree.rename((old,), (new,))
+    """Two in opposite directions would otherwise wait for each other."""
+    waits = []
+    for name in ("k", "m"):
+        tree.replace((name,), name.encode(), None)
 
-    threads = [threading.Thread(target=rename_often, args=names) for names in (("k", "m"), ("m", "k"))]
-    clock.on_sleep = lambda: os.sched_yield()
+    def wait() -> None:
+        with (tmp_path / "m").open() as other:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        waits.append(clock.now)
+        held.close()
+
+    with (tmp_path / "k").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        clock.on_sleep = wait
+        tree.rename((old,), (new,))
+    assert len(waits) == 1 and (tmp_path / new).read_bytes() == old.encode()
+
+
+def test_a_rename_to_another_name_of_the_file_does_not_wait_for_itself(tmp_path: Path, clock: Clock, tree: FolderTree) -> None:
     tree.replace(("k",), b"value", None)
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert turns._patience._in_vain_at < 0
-    (name,) = os.listdir(tmp_path)
-    begun = clock.now
-    (tmp_path / "hard").hardlink_to(tmp_path / name)
-    tree.rename(("hard",), (name,))
-    (tmp_path / "hard").hardlink_to(tmp_path / name)
-    tree.rename((name,), ("hard",))
-    tree.rename(("hard",), ("hard",))
-    assert clock.now == begun and os.listdir(tmp_path) == ["hard"]
+    for old, new in (("k", "m"), ("m", "k"), ("k", "k")):
+        if old != new:
+            (tmp_path / new).hardlink_to(tmp_path / old)
+        tree.rename((old,), (new,))
+        assert os.listdir(tmp_path) == [new]
+    assert not clock.now
 
 
 def test_a_rename_that_changes_the_case_only_keeps_the_value_where_that_is_one_name(
