@@ -18,9 +18,12 @@ import pytest
 import trio
 from trio.testing import trio_test
 
+from tests.stores.folder.test_inline import mounted
+from tests.support.attackers import needs_root
+from tests.support.stores import names
 from zarrfs.errors import GenerationMismatch
 from zarrfs.keys import WHOLE, Key
-from zarrfs.stores.folder import calls, turns
+from zarrfs.stores.folder import calls, file_systems, turns
 from zarrfs.stores.folder.names import generation_of
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.folder.tree import FolderTree
@@ -385,3 +388,35 @@ def test_a_value_that_cannot_be_locked_is_replaced(
     monkeypatch.setattr(fcntl, "flock", refused)
     tree.remove(("k",), tree.replace(("k",), b"second", generation))
     assert not os.listdir(tmp_path)
+
+
+@needs_root
+@trio_test
+async def test_what_a_server_keeps_within_a_local_folder_is_not_locked_nor_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locks cost requests there, and those of other machines may be invisible: a file that is being written counted as left behind."""
+    monkeypatch.setattr(file_systems, "_LOCAL", file_systems._LOCAL - {"tmpfs"})
+    temporary, place = f".zarrfs-{0:032x}.partial", tmp_path / "store/m"
+    place.mkdir(parents=True)
+    local = tmp_path / "store/g"
+    local.mkdir()
+    locks = list[str]()
+    locked = turns._locked
+
+    def noted(folder: int, name: str) -> int:
+        locks.append(os.readlink(f"/proc/self/fd/{folder}"))
+        return locked(folder, name)
+
+    monkeypatch.setattr(turns, "_locked", noted)
+    with mounted("tmpfs", place):
+        async with aclosing(FolderStore(str(tmp_path / "store"))) as store:
+            for folder in (place, local):
+                (folder / temporary).touch()
+                key, other = Key(f"{folder.name}/k"), Key(f"{folder.name}/n")
+                await store.set(key, b"first")
+                await store.set(key, b"second")
+                await store.rename(key, other)
+                await store.erase(other)
+                assert not await names(store, f"{folder.name}/")
+        assert os.listdir(place) == [temporary] and os.listdir(local) == [] and set(locks) == {str(local)}

@@ -104,6 +104,10 @@ class RemoteMounts:
             else None
         )
 
+    def local_at(self, *paths: Parts) -> bool:
+        """Return True if all these names are on file systems of this machine."""
+        return self._root is not None and all(self.over(parts) is None for parts in paths)
+
     def meet(self, parts: Parts) -> bool:
         """Return True if a mountpoint is on the way to a name, at it, or below it."""
         return self.over(parts) is not None or any(mountpoint[: len(parts)] == parts for mountpoint in self._mountpoints)

@@ -268,7 +268,7 @@ class FolderTree:
     def _replace_at_last(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts]) -> Generation:
         for left in reversed(range(_TRIES)):
             try:
-                return self._replace(parts, content, expect, created, is_last=not left)
+                return self._replace(parts, content, expect, created, last=not left)
             except FileExistsError as error:
                 if expect is Absent.ABSENT:
                     raise changed(parts) from error
@@ -280,7 +280,7 @@ class FolderTree:
                     raise
         raise AssertionError("unreachable")
 
-    def _replace(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts], *, is_last: bool) -> Generation:
+    def _replace(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts], *, last: bool) -> Generation:
         """Attempt to replace a value. Raises `FileExistsError` if it has just appeared; in the last attempt only with `ABSENT`."""
         name = parts[-1]
         with self.folder(parts[:-1], create=True, created=created) as folder:
@@ -302,7 +302,7 @@ class FolderTree:
                         # As late as this, because without its lock the file counts as left behind.
                         writer.close()
 
-                    replaced = take_place(folder, temporary, parts, expect, give_away, locks=self.local, over_any=is_last)
+                    replaced = take_place(folder, temporary, parts, expect, give_away, locks=self.mounts.local_at(parts), over=last)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(temporary, dir_fd=folder)
@@ -342,7 +342,7 @@ class FolderTree:
         """Remove a value; its folder stays, since an empty folder may be intended. Raises `StoreAccessDenied` as `stat` does, and
         `GenerationMismatch` as `replace` does, if there is a generation to ``expect``."""
         with nothing_if_absent:
-            with self.folder(parts[:-1]) as folder, Turn(folder, parts[-1], locks=self.local) as there:
+            with self.folder(parts[:-1]) as folder, Turn(folder, parts[-1], locks=self.mounts.local_at(parts)) as there:
                 found = as_expected(self._as_value(there, folder, parts[-1]), expect, parts)
                 if found is not None:
                     os.unlink(parts[-1], dir_fd=folder)
@@ -367,7 +367,7 @@ class FolderTree:
                 self.require_no_link(old)
                 return None
             with nullcontext(source) if old[:-1] == new[:-1] else self.folder(new[:-1], create=True) as target:
-                both = move(source, old, target, new, locks=self.local)
+                both = move(source, old, target, new, locks=self.mounts.local_at(old, new))
         if both is None:
             return None
         moved, replaced = both
@@ -438,7 +438,7 @@ class FolderTree:
 
     def scan_of(self, folder: int, parts: Parts) -> Scan:
         """Return the listing of the folder ``parts``, opened as ``folder``."""
-        sweeps = self.local and self.writable
+        sweeps = self.writable and self.mounts.local_at(parts)
         return Scan(folder, sweeps=sweeps, leave_out=self.notice, remote=lambda: self.mounts.names_in(parts))
 
     def list_folder(self, parts: Parts) -> list[DirEntry]:

@@ -129,13 +129,13 @@ def take_place(
     give_away: Callable[[os.stat_result | None], None],
     *,
     locks: bool,
-    over_any: bool,
+    over: bool,
 ) -> os.stat_result | None:
     """Rename a file in ``folder`` to the last of ``parts``, in a `Turn`; return the status of what it replaces.
 
     Before that, ``give_away`` is called with this status. Raises `GenerationMismatch` unless that is as expected, `FileExistsError` or
     `GenerationMismatch` instead of replacing anything with `ABSENT`, `FileExistsError` if something has just appeared, unless it may
-    replace ``over_any``; `KeyConflict`, `StoreAccessDenied`, `OSError`.
+    replace it (``over``); `KeyConflict`, `StoreAccessDenied`, `OSError`.
     """
     name = parts[-1]
     with Turn(folder, name, locks=locks) as found:
@@ -143,7 +143,7 @@ def take_place(
         give_away(old)
         if expect is Absent.ABSENT:
             link_new(folder, temporary, name)
-        elif old is None and not over_any:
+        elif old is None and not over:
             rename_new(folder, temporary, folder, name)
         else:
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
