@@ -24,8 +24,9 @@ from zarrfs.stores.values import Absent, Expected
 _PATIENCE_SECONDS = 5.0
 """Longest wait for a lock. Most turns take microseconds, but rename(2) waits for the file system's journal as long as another program's
 fsync takes, and a process may get no processor."""
-_SHORT_PATIENCE_SECONDS, _REMEMBERED_SECONDS = 0.02, 60.0
-"""Longest wait after one in vain, and how long that is remembered: who may read files may lock them all, and would delay every change."""
+_SHORT_PATIENCE_SECONDS, _MOST_IN_VAIN_SECONDS, _REMEMBERED_SECONDS = 0.02, 1.0, 60.0
+"""Longest wait after one in vain, the sum of such waits in vain, and how long that is remembered: who may read files may lock them all,
+and would delay every change, and the removal of many values beyond its deadline."""
 _PAUSE_SECONDS = (0.0001, 0.01)
 """First and longest pause between attempts."""
 
@@ -103,15 +104,20 @@ class _Patience:
 
     def __init__(self) -> None:
         self._in_vain_at = float("-inf")
+        self._since_then = 0.0
 
     def waits(self, begun: float) -> bool:
         """Wait a moment for a lock, for which the caller has waited since ``begun``; return False if that was too long."""
         threads.go_on()
         now = time.monotonic()
-        remembers = now - self._in_vain_at < _REMEMBERED_SECONDS
-        if now - begun >= (_SHORT_PATIENCE_SECONDS if remembers else _PATIENCE_SECONDS):
-            if not remembers:
-                self._in_vain_at = now
+        if now - self._in_vain_at >= _REMEMBERED_SECONDS:
+            if now - begun >= _PATIENCE_SECONDS:
+                self._in_vain_at, self._since_then = now, 0.0
+                return False
+        elif self._since_then >= _MOST_IN_VAIN_SECONDS:
+            return False
+        elif now - begun >= _SHORT_PATIENCE_SECONDS:
+            self._since_then += _SHORT_PATIENCE_SECONDS
             return False
         shortest, longest = _PAUSE_SECONDS
         time.sleep(min(longest, max(shortest, (now - begun) / 8)))
