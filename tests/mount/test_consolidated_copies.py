@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.mounting import mounted, run
+from tests.support.small_stores import array_document
 
 xr = pytest.importorskip("xarray")
 zarr = pytest.importorskip("zarr")
@@ -209,6 +210,30 @@ def test_it_has_the_groups_of_its_members_though_their_documents_are_not_seen_ye
         found = zarr.open_group(str(root), mode="r", zarr_format=zarr_format, use_consolidated=True)
         assert [path for path, _ in sorted(found.members(max_depth=None))] == ["g", "g/h", "g/h/a"]
         assert found["g/h/a"][:].tolist() == [7] * 4
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("of_array", [False, True], ids=["group", "array"])
+def test_it_has_no_attributes_of_what_a_program_sees_no_node_in(of_array: bool, tmp_path: Path) -> None:
+    zarr.create_group(str(tmp_path / "store"), zarr_format=3).create_array("b", data=np.arange(4))
+    zarr.consolidate_metadata(str(tmp_path / "store"), zarr_format=3)
+    with mounted(tmp_path / "store") as mount:
+        root = mount.path / "chunks"
+        (root / "a").mkdir()
+        if of_array:
+            (root / "a/.zarray").write_bytes(array_document((4,), (2,), "<i4"))
+        # As of an array whose .zarray was refused: programs write both documents at once.
+        (root / "a/.zattrs").write_bytes(b'{"units": "m"}')
+        if of_array:
+            (root / "a/.zarray").unlink()
+        found = zarr.open_group(str(root), mode="r", use_consolidated=True)
+        assert [path for path, _ in found.members(max_depth=None)] == ["b"] and found["b"][:].tolist() == [0, 1, 2, 3]
+        documents = {".zattrs", ".zgroup"} if not of_array else {".zattrs"}
+        assert documents == set(os.listdir(root / "a"))
+        members = json.loads((root / ".zmetadata").read_bytes())["metadata"]
+        assert {each for each in members if each.startswith("a/")} == (
+            {f"a/{name}" for name in documents} if not of_array else set()
+        )
 
 
 def many(folder: Path, count: int) -> Path:

@@ -146,11 +146,16 @@ class ViewFormat(DocumentsForm):
         return {name: shown for name in self.documents if (shown := await self.shown(node, name, rendered.get(name))) is not None}
 
     async def documents_in_copy(self, node: ArrayNode | GroupNode) -> Mapping[str, TimedDocument]:
-        documents, name = await self.shown_documents(node), self.group_document
-        if isinstance(node, GroupNode) and name not in documents and await self._has_shown_members(node):
-            # zarr-python 3 opens no group whose copy has the members of a group and not the group.
-            documents[name] = (await self.documents_of(node))[name], self._mtime_ns(node.path)
-        return documents
+        documents = await self.shown_documents(node)
+        defining = self.array_documents if isinstance(node, ArrayNode) else (self.group_document,)
+        if any(name in documents for name in defining):
+            return documents
+        if isinstance(node, ArrayNode) or not await self._has_shown_members(node):
+            # zarr-python 3 opens no group whose copy has attributes without a node.
+            return {}
+        # Nor one whose copy has the members of a group and not the group.
+        name = self.group_document
+        return documents | {name: ((await self.documents_of(node))[name], self._mtime_ns(node.path))}
 
     async def _has_shown_members(self, group: GroupNode) -> bool:
         """Return True if there is an array, or a group that has a document now, below ``group``."""
