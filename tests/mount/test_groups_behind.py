@@ -82,6 +82,34 @@ def test_an_array_put_in_the_place_of_a_stored_group_is_not_replaced(layout: Lay
     assert elements.tolist() == THEIRS.tolist()
 
 
+@every_layout
+def test_what_is_created_below_an_array_put_in_the_place_of_a_new_folder_is_refused(layout: Layout, tmp_path: Path) -> None:
+    """The document of the array was replaced by that of a group, or the new array was below an array, where no view shows it."""
+    layout.make_store(store := tmp_path / "store")
+    layout.create(store, "moved", THEIRS, 1, is_sharded=False)
+    with mounted(store, *UNAWARE) as mount:
+        (mount.path / "chunks/g/b").mkdir()
+        layout.create(store, "g/b", THEIRS, 2, is_sharded=False)
+        with pytest.raises(OSError, match=r"Stale|Not a directory"):
+            np.save(mount.path / "npy/g/b/new.npy", OURS)
+        with pytest.raises(OSError, match="Not a directory"):
+            os.rename(mount.path / "chunks/moved", mount.path / "chunks/g/b/moved")
+    assert [elements.tolist() for _, elements in layout.arrays(store)] == [THEIRS.tolist()] * 2
+
+
+@pytest.mark.parametrize("options", [(), UNAWARE], ids=["watching", "unaware"])
+def test_attributes_that_another_mount_gave_a_new_folder_stay_when_an_array_is_saved_in_it(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    layouts.V3.make_store(store := tmp_path / "store")
+    with mounted(store, *options) as ours, mounted(store, *options) as theirs:
+        (ours.path / "chunks/g/new").mkdir()
+        (theirs.path / "chunks/g/new").mkdir()
+        (theirs.path / "chunks/g/new/.zattrs").write_text('{"by": "them"}')
+        np.save(ours.path / "npy/g/new/a.npy", OURS)
+    assert json.loads((store / "g/new/zarr.json").read_bytes())["attributes"] == {"by": "them"}
+
+
 def remove_group(store: Path) -> None:
     for part in (store / "g", *store.rglob("g.group*")):
         shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)

@@ -51,6 +51,9 @@ from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
 
+Ends = list[trio.Event]
+"""Set when steps end that their callers have abandoned."""
+
 
 class NodeEditor:
     """Edits of the nodes in ``store``, one at a time. ``new_dialect``: dialect of the first node of an empty store."""
@@ -62,7 +65,7 @@ class NodeEditor:
         self._lock = trio.Lock()
         self._unsettled: dict[Placing, ArrayNode] = {}
         """Failed `put`, and their arrays, whose outcome is not determined yet."""
-        self._late: dict[NodePath, list[trio.Event]] = {}
+        self._late: dict[NodePath, Ends] = {}
         """The ends of changes of documents that timed out, and may still take effect."""
         self._copies = ConsolidatedCopies(hierarchy, store)
         self._new = NewNodes(hierarchy, store, self._copies, new_dialect=new_dialect)
@@ -78,16 +81,16 @@ class NodeEditor:
         await self._new.require_nothing_hidden(path)
 
     async def create(
-        self, node: GroupNode | ArrayNode, *, chunks: Collection[Key] = (), pending: list[trio.Event] | None = None
+        self, node: GroupNode | ArrayNode, *, chunks: Collection[Key] = (), pending: Ends | None = None, of: LiveNode | None = None
     ) -> None:
         """Create a node in the dialect of `layout_for`, with the groups above it that the dialect requires.
 
         ``chunks``: keys of chunks of an array that are stored already; other keys there with names of chunks are leftovers, and erased.
-        ``pending``: receives the ends of steps that timed out, and may still take effect. An implicit group becomes a node by this; an
-        array is created only where nothing lies below. Raises `EntryExists`, `NameInvalid`, `NotADirectory` (a node above it is not a
-        group), `NotRepresentable`.
+        ``pending``: receives the ends of steps that timed out, and may still take effect. ``of``: the array in creation; its group must
+        exist. An implicit group becomes a node by this; an array is created only where nothing lies below. Raises `EntryExists`,
+        `NameInvalid`, `NotADirectory` (a node above it is not a group), `NotRepresentable`, `StaleEntry`.
         """
-        async with self._listing(node.path) as layout:
+        async with self._listing(node.path, of=of) as layout:
             await self._new.check(layout, node.path)
             await self._new.check_free(node)
             # Its chunks may have been stored before it, hidden.
@@ -179,23 +182,23 @@ class NodeEditor:
             await placing.settle(node.path, prefix_of(layout, node))
         self._hierarchy.forget_all()
 
-    async def put(self, node: ArrayNode, placing: Placing, *, over: LiveArray | None) -> None:
-        """Move an array stored apart to its path, in one step; ``over``: replace this array if it is there. Raises as `create`, and
-        `StaleEntry` if another array is there."""
+    async def put(self, node: ArrayNode, placing: Placing, *, over: LiveArray | None, of: LiveNode | None = None) -> None:
+        """Move an array stored apart to its path, in one step; ``over``: replace this array if it is there. ``of``, and errors: as for
+        `create`; `StaleEntry` if another array is there, too."""
         try:
-            await self._put_once(node, placing, over)
+            await self._put_once(node, placing, over, of if over is None else None)
             return
         except (StaleEntry, EntryExists):
             if over is None:
                 raise
         # If another program has moved the old array meanwhile, the path is free, unless something else has taken it.
         try:
-            await self._put_once(node, placing, over)
+            await self._put_once(node, placing, over, None)
         except EntryExists as error:
             raise StaleEntry(f"{node.path}: the array to be replaced has left, and the path is taken", key=node.path) from error
 
-    async def _put_once(self, node: ArrayNode, placing: Placing, over: LiveArray | None) -> None:
-        async with self._listing(node.path) as layout:
+    async def _put_once(self, node: ArrayNode, placing: Placing, over: LiveArray | None, of: LiveNode | None) -> None:
+        async with self._listing(node.path, of=of) as layout:
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
                 is_over = await self._new.check_place(node, over, again=placing.was_moved)
@@ -335,16 +338,19 @@ class NodeEditor:
         await erase_chunks(chunks, outside)
         self._hierarchy.live.half_erased = {each for each in self._hierarchy.live.half_erased if each[0] is not live}
 
-    async def erase(self, path: NodePath) -> None:
+    async def erase(self, path: NodePath, *, only_empty: bool = False) -> None:
         """Remove the node at ``path`` with its chunks.
 
         A group is removed with all keys below it, an array at the root without other keys. An array whose folder contains foreign keys
         stays; a group whose documents share the path of an array stays without the array. An implicit parent group gets a document
-        first, since it would vanish with its last member. Raises `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
+        first, since it would vanish with its last member. ``only_empty``: a group with members stays, too; another mount may have
+        created some since the caller has looked. Raises `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
         """
         intent = self._intents.new()
         try:
             async with self._listing(path) as layout:
+                if only_empty:
+                    await self._new.require_no_members(path)
                 with intent.collecting():
                     await self._erasing.erase(layout, path, intent)
         finally:
@@ -391,8 +397,14 @@ class NodeEditor:
 
     @asynccontextmanager
     async def editing(self, path: NodePath, *new_path: NodePath) -> AsyncIterator[Layout]:
-        """Keep other edits out, of other mounts too; yield the layout of ``path``, which may be another than before these edits."""
+        """Keep other edits out, of other mounts too; yield the layout of ``path``, which may be another than before these edits.
+
+        The nodes there and the groups above are read again: other mounts may have changed them."""
         async with self.excluding(await self._new.layout_for(path), path, *new_path):
+            for each in dict.fromkeys(each for at in (path, *new_path) for each in (*at.ancestors(), at)):
+                # Not the root, which may hold a copy of all others: no new node replaces its documents.
+                if each != ROOT:
+                    await self._hierarchy.reread(each)
             yield await self._new.layout_for(path)
 
     @asynccontextmanager
@@ -405,16 +417,18 @@ class NodeEditor:
             yield
 
     @asynccontextmanager
-    async def _listing(self, path: NodePath, *new_path: NodePath) -> AsyncIterator[Layout]:
+    async def _listing(self, path: NodePath, *new_path: NodePath, of: LiveNode | None = None) -> AsyncIterator[Layout]:
         """Run `editing` for an edit that adds, removes or renames a node, so that consolidated copies follow after a kill, too."""
         async with self.editing(path, *new_path) as layout:
+            if of is not None:
+                await of.confirmed()
             async with copies_recorded(self._intents, self._copies, layout, path, *new_path):
                 yield layout
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
         put = partial(store_together, self._intents, path)
-        steps: list[trio.Event] = []
+        steps: Ends = []
         try:
             with fences.collected() as steps:
                 await revise(self._hierarchy.stored, keys, lambda documents: layout.amend(path, documents, edit), put)

@@ -145,6 +145,13 @@ class NewNodes:
         ):
             raise HiddenKeys(f"{path}: not empty: the store holds {found[0]!r} there, which is not shown", key=path)
 
+    async def require_no_members(self, path: NodePath) -> None:
+        """Raise `HiddenKeys` if the node at ``path`` is a group that holds nodes, or anything that no view shows."""
+        if isinstance(await self._hierarchy.node(path), GroupNode):
+            if await has_any(self._hierarchy.children(path)):
+                raise HiddenKeys(f"{path}: not empty: a node has been created in it", key=path)
+            await self.require_nothing_hidden(path)
+
     async def _dialect_beside(self, path: NodePath, known: Collection[str]) -> str | None:
         """Return the dialect, among those ``known``, of the first node with documents under groups without, nearest to ``path`` first.
 

@@ -195,7 +195,7 @@ class WholeArrayContent(Content):
         raise StaleEntry(f"{self.ident} is too large to be kept", key=self.ident)
 
     async def erase(self) -> None:
-        await self._context.editor.erase(self.path)
+        await self._context.editor.erase(self.path, only_empty=True)
 
     async def sync(self) -> None:
         # Queued shards too: they hold elements of this file, also those written through other files.

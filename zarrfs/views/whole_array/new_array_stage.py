@@ -382,7 +382,8 @@ class NewArrayStage(Stage):
         async with self._making.changing():
             if self._replaced is not None:
                 placing.keep = partial(kept_attributes, new=node, dialect=layout.dialect)
-            await self._context.editor.put(node, placing, over=self._replaced.live if self._replaced is not None else None)
+            over = self._replaced.live if self._replaced is not None else None
+            await self._context.editor.put(node, placing, over=over, of=self._making)
             if self._making.chunk_prefix != node.chunk_prefix:
                 self._follow(node, placing, layout)
         await placing.end()
@@ -397,7 +398,7 @@ class NewArrayStage(Stage):
         self._is_created = True
         chunks = {key for coords in self._writer.stored for key in self._writer.array.chunks.keys(coords)}
         try:
-            await self._context.editor.create(node, chunks=chunks, pending=self._pending)
+            await self._context.editor.create(node, chunks=chunks, pending=self._pending, of=self._making)
         except BaseException:
             self._context.hierarchy.hide(self._making)
             raise

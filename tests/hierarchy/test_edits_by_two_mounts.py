@@ -1,0 +1,114 @@
+"""Edits of two mounts of one store: each knows what it has read, and what the other has changed since is neither replaced nor lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from trio.testing import trio_test
+
+from tests.hierarchy.test_edits import DIALECTS, GROUP, V3_GROUP, Editing, editing
+from tests.support.stores import contents
+from zarrfs.errors import EntryExists, HiddenKeys, NotADirectory, StaleEntry
+from zarrfs.hierarchy.empty_groups import Unstored
+from zarrfs.keys import Key, NodePath
+from zarrfs.stores.memory import MemoryStore
+
+G = NodePath("/g")
+
+
+@asynccontextmanager
+async def two(dialect: str, *, groups: tuple[str, ...] = ()) -> AsyncIterator[tuple[Editing, Editing, MemoryStore]]:
+    """Yield the editors of two mounts; both know the root, and what lies at ``/g``."""
+    store = MemoryStore()
+    name, value = (".zgroup", GROUP) if dialect == "v2" else ("zarr.json", V3_GROUP)
+    for each in ("", *groups):
+        await store.set(Key(each + name), value)
+    async with editing(inner=store) as ours, editing(inner=store) as theirs:
+        for each in (ours, theirs):
+            await each.reading.hierarchy.node(G)
+        yield ours, theirs, store
+
+
+def make_folder(mount: Editing) -> None:
+    """Do what mkdir(2) of ``g`` does."""
+    mount.reading.hierarchy.empty_groups.keep(G, unstored=Unstored(G, 0, 60))
+
+
+def attributes(values: dict[str, bytes]) -> Any:
+    return json.loads(values["g/.zattrs"]) if "g/.zattrs" in values else json.loads(values["g/zarr.json"])["attributes"]
+
+
+@DIALECTS
+@trio_test
+async def test_attributes_of_a_group_stay_when_an_array_is_created_in_the_folder_of_the_other_mount(dialect: str) -> None:
+    async with two(dialect) as (ours, theirs, store):
+        make_folder(ours)
+        await theirs.group("/g", by="them")
+        await ours.array("/g/a")
+        values = await contents(store)
+        assert attributes(values) == {"by": "them"}
+        assert await theirs.kinds("/g") == {"a": "ArrayNode"}
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["new folder", "group"])
+@DIALECTS
+@trio_test
+async def test_nothing_is_created_below_an_array_that_the_other_mount_has_put_in_the_place_of_a_group(
+    dialect: str, is_stored: bool
+) -> None:
+    async with two(dialect, groups=("g/",) if is_stored else ()) as (ours, theirs, store):
+        if is_stored:
+            await theirs.editor.erase(G)
+        else:
+            make_folder(ours)
+        await theirs.array("/g")
+        await ours.array("/b")
+        before = await contents(store)
+        with pytest.raises(NotADirectory):
+            await ours.array("/g/a")
+        with pytest.raises(NotADirectory):
+            await ours.editor.rename(NodePath("/b"), NodePath("/g/b"))
+        assert await contents(store) == before
+
+
+@DIALECTS
+@trio_test
+async def test_a_group_does_not_become_an_array_twice(dialect: str) -> None:
+    async with two(dialect, groups=("g/",)) as (ours, theirs, store):
+        await theirs.editor.turn_into_array(await theirs.node("/g", (4,)))
+        before = await contents(store)
+        with pytest.raises(EntryExists):
+            await ours.editor.turn_into_array(await ours.node("/g", (6,)))
+        assert await contents(store) == before
+
+
+@DIALECTS
+@trio_test
+async def test_a_group_is_not_removed_as_empty_with_what_the_other_mount_has_created_in_it(dialect: str) -> None:
+    async with two(dialect, groups=("g/",)) as (ours, theirs, store):
+        assert await ours.kinds("/g") == {}
+        await theirs.array("/g/a")
+        before = await contents(store)
+        with pytest.raises(HiddenKeys, match="not empty"):
+            await ours.editor.erase(G, only_empty=True)
+        assert await contents(store) == before
+        await theirs.editor.erase(NodePath("/g/a"))
+        await ours.editor.erase(G, only_empty=True)
+        assert not [key for key in await contents(store) if key.startswith("g/")]
+
+
+@DIALECTS
+@trio_test
+async def test_a_removed_group_does_not_return_with_an_array_whose_creation_began_before(dialect: str) -> None:
+    async with two(dialect, groups=("g/",)) as (ours, theirs, store):
+        making = ours.reading.hierarchy.live.make(NodePath("/g/a"))
+        making.document = Key("g/.zgroup" if dialect == "v2" else "g/zarr.json")
+        node = await ours.node("/g/a")
+        await theirs.editor.erase(G)
+        with pytest.raises(StaleEntry):
+            await ours.editor.create(node, of=making)
+        assert not [key for key in await contents(store) if key.startswith("g/")]
