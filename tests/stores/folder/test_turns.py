@@ -106,6 +106,40 @@ def test_a_set_is_not_lost_to_a_change_of_the_value_before_it(tmp_path: Path, ot
     assert outcomes["changed"]
 
 
+_MOVES = """
+import sys
+from zarrfs.stores.folder.tree import FolderTree
+
+tree = FolderTree(sys.argv[1])
+print("ready", flush=True)
+while tree.stat(("end",)) is None:
+    tree.rename(("k",), ("moved",))
+"""
+
+
+def test_a_value_that_is_moved_away_is_not_also_changed_in_its_place(tmp_path: Path) -> None:
+    tree, outcomes = FolderTree(str(tmp_path)), Counter[str]()
+    process = subprocess.Popen([sys.executable, "-c", _MOVES, tmp_path], cwd=ROOT, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    try:
+        for number in range(1000):
+            generation = tree.replace(("k",), b"%d" % number, None)
+            try:
+                tree.replace(("k",), b"changed", generation)
+            except GenerationMismatch:
+                outcomes["moved"] += 1
+                continue
+            outcomes["changed"] += 1
+            moved = tree.read_with_stat(("moved",), [WHOLE], None)
+            assert moved is None or bytes(moved[0][0]) != b"%d" % number
+    finally:
+        tree.replace(("end",), b"", None)
+        assert process.wait() == 0
+        process.stdout.close()
+        tree.close()
+    assert outcomes["moved"] and outcomes["changed"]
+
+
 def test_a_condition_is_checked_when_the_value_has_been_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing takes long where it is also synced, and another mount may set the value meanwhile."""
     tree, another = FolderTree(str(tmp_path)), FolderTree(str(tmp_path))
