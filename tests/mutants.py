@@ -135,7 +135,7 @@ MUTANTS = [
         "model: what is published goes to the path, whatever lies there by then",
         "arrays/live_node.py",
         "            if not nested:\n                await self.confirmed()\n"
-        "            with presupposing(self.folder, self.anchor):\n    ",
+        "            with presupposing(*self.place_of_chunks):\n    ",
         "",
         "tests/mount/test_random_model.py",
     ),

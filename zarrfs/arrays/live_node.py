@@ -88,6 +88,11 @@ class LiveNode:
         """Folder that must exist, on stores with folders, for a set of its keys; None if unknown."""
         return None
 
+    @property
+    def place_of_chunks(self) -> tuple[Prefix | None, Anchor | None]:
+        """The arguments of `presupposing` for its chunks, after the store confirmed it."""
+        return self.folder, self.anchor
+
     def is_in_place(self) -> bool:
         """Return True if the folder at its path is its own; False if another is, or if its own was held and is so no more.
 
@@ -156,7 +161,7 @@ class LiveNode:
         try:
             if not nested:
                 await self.confirmed()
-            with presupposing(self.folder, self.anchor):
+            with presupposing(*self.place_of_chunks):
                 yield
             self.has_no_chunks = False
         finally:

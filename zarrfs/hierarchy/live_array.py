@@ -51,6 +51,8 @@ class LiveArray(LiveNode):
         """The folder of its chunks, where its document lies elsewhere."""
         self._owns_chunk_folder = False
         """True if the document has not changed from before it was read until after that folder was found."""
+        self._confirmed_chunk_folder: Anchor | None = None
+        """That folder, if it was at its place when the document was last confirmed."""
         self._follows_erased = False
         """True if that folder has followed one that was erased, and the document has not been found unchanged since."""
         self._open_array: weakref.ref[OpenArray] | None = None
@@ -152,9 +154,23 @@ class LiveArray(LiveNode):
         """True if its folder is held and not at its path any more: the document there is another's, even if it is the same file."""
         return is_held(self.anchor) and not self.is_in_place()
 
-    def confirmed_by_document(self) -> None:
-        """Record that its document was found unchanged."""
-        self.is_unread = False
+    @property
+    def chunk_folder_in_place(self) -> Anchor | None:
+        """The folder of its chunks, where its document lies elsewhere, if it is held and at its place."""
+        held = self._chunk_folder
+        return held if self.is_apart and is_held(held) and held.is_at(self.chunk_prefix) else None
+
+    @property
+    def place_of_chunks(self) -> tuple[Prefix | None, Anchor | None]:
+        if not self.is_apart:
+            return super().place_of_chunks
+        # A mount that renames or removes the array takes the document away first: this folder is the array's, wherever it is now.
+        held = self._confirmed_chunk_folder
+        return (self.chunk_prefix, held) if held is not None else (None, None)
+
+    def confirmed_by_document(self, chunk_folder: Anchor | None) -> None:
+        """Record that its document was found unchanged. ``chunk_folder``: `chunk_folder_in_place` of before."""
+        self.is_unread, self._confirmed_chunk_folder = False, chunk_folder
         self._owns_chunk_folder, self._follows_erased = True, False
 
     @property

@@ -257,12 +257,13 @@ class LiveNodes:
         if live.document is not None:
             # Held before the stat: a folder put in its place afterwards is another.
             self.hold(live)
+            chunk_folder = live.chunk_folder_in_place
             stat = await self._store.stat(live.document)
             if stat is not None and stat.generation == live.generation:
                 if self._has_left(live):
                     self._end(live, "was replaced by another array")
                     live.check()
-                live.confirmed_by_document()
+                live.confirmed_by_document(chunk_folder)
                 return True
         give_up = trio.current_time() + _DOUBT_SECONDS
         while True:
