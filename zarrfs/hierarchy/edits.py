@@ -32,7 +32,7 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.erasing import EraseOutside, erase_chunks, erase_in_steps
+from zarrfs.hierarchy.erasing import EraseOutside, erase_in_steps, erase_outside_of
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_nodes import NewNodes, require_no_nodes
@@ -330,12 +330,12 @@ class NodeEditor:
                     if not (erase_outside(coords) if callable(erase_outside) else erase_outside):
                         message = f"{path}: chunk {coords} is stored outside of the new shape {shape} (see resize_erases)"
                         raise ContentInvalid(message, key=path)
-        if live is not None and outside:
+        if live is not None and (outside or (is_smaller and erase_outside is True)):
             # Before the document: storing it may fail and yet take effect.
             self._hierarchy.live.half_erased.add((live, shape))
         if shape != node.metadata.shape:
             await self._amend(layout, path, Edit(shape=shape))
-        await erase_chunks(chunks, outside)
+        await erase_outside_of(grid_shape, chunks, outside, may_be_more=is_smaller and erase_outside is True)
         self._hierarchy.live.half_erased = {each for each in self._hierarchy.live.half_erased if each[0] is not live}
 
     async def erase(self, path: NodePath, *, only_empty: bool = False) -> None:

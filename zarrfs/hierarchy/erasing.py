@@ -9,7 +9,7 @@ from contextlib import suppress
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.errors import PrefixNotEmpty, StoreFull, StoreQuotaExceeded, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.keys import Key, Prefix
-from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,17 @@ async def erase_chunks(chunks: ChunkStore, outside: Sequence[Coords]) -> None:
         part = outside[start : start + _CHUNKS_AT_ONCE]
         await chunks.update(dict.fromkeys(part))
         await chunks.publish(part)
+
+
+async def erase_outside_of(grid_shape: Shape, chunks: ChunkStore, outside: Sequence[Coords], *, may_be_more: bool) -> None:
+    """Run `erase_chunks` for those outside of a smaller grid, whose document is stored.
+
+    ``may_be_more``: they are listed again, as other mounts may have stored some before that document. (A transformer that goes by the
+    document lists none of them any more.)"""
+    if may_be_more:
+        later = [coords async for coords, _, _ in chunks.list(outside=True) if not in_grid(coords, grid_shape)]
+        outside = list(dict.fromkeys((*outside, *later)))
+    await erase_chunks(chunks, outside)
 
 
 async def remove_empty_folders(store: Store, prefix: Prefix, keys: Iterable[Key]) -> None:
