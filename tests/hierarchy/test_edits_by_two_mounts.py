@@ -12,9 +12,11 @@ from trio.testing import trio_test
 
 from tests.hierarchy.test_edits import DIALECTS, GROUP, V3_GROUP, Editing, editing
 from tests.support.stores import contents
+from zarrfs.dialects.base import Edit
 from zarrfs.errors import EntryExists, HiddenKeys, NotADirectory, StaleEntry
 from zarrfs.hierarchy.empty_groups import Unstored
-from zarrfs.keys import Key, NodePath
+from zarrfs.keys import ROOT, Key, NodePath
+from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.stores.memory import MemoryStore
 
 G = NodePath("/g")
@@ -30,6 +32,16 @@ async def two(dialect: str, *, groups: tuple[str, ...] = ()) -> AsyncIterator[tu
     async with editing(inner=store) as ours, editing(inner=store) as theirs:
         for each in (ours, theirs):
             await each.reading.hierarchy.node(G)
+        yield ours, theirs, store
+
+
+@asynccontextmanager
+async def two_of_an_empty_store(dialect: str) -> AsyncIterator[tuple[Editing, Editing, MemoryStore]]:
+    """Yield the editors of two mounts of a store whose root has no document; both know that."""
+    store = MemoryStore()
+    async with editing(inner=store, new=dialect) as ours, editing(inner=store, new=dialect) as theirs:
+        for each in (ours, theirs):
+            await each.reading.hierarchy.node(ROOT)
         yield ours, theirs, store
 
 
@@ -112,3 +124,62 @@ async def test_a_removed_group_does_not_return_with_an_array_whose_creation_bega
         with pytest.raises(StaleEntry):
             await ours.editor.create(node, of=making)
         assert not [key for key in await contents(store) if key.startswith("g/")]
+
+
+@DIALECTS
+@trio_test
+async def test_what_the_other_mount_has_put_in_the_place_of_an_empty_group_is_not_removed_with_it(dialect: str) -> None:
+    async with two(dialect, groups=("g/",)) as (ours, theirs, store):
+        await theirs.editor.turn_into_array(await theirs.node("/g", (4,)))
+        before = await contents(store)
+        with pytest.raises(StaleEntry):
+            await ours.editor.erase(G, only_empty=True, seen=GroupNode)
+        assert await contents(store) == before
+        await ours.editor.erase(G, only_empty=True, seen=ArrayNode)
+        await theirs.group("/g", by="them")
+        before = await contents(store)
+        with pytest.raises(StaleEntry):
+            await ours.editor.erase(G, only_empty=True, seen=ArrayNode)
+        assert await contents(store) == before
+
+
+@DIALECTS
+@trio_test
+async def test_attributes_of_the_root_stay_when_another_mount_that_found_no_document_there_creates_nodes(dialect: str) -> None:
+    async with two_of_an_empty_store(dialect) as (ours, theirs, store):
+        await theirs.editor.amend(ROOT, Edit(attributes={"by": "them"}))
+        before = await contents(store)
+        await ours.array("/a")
+        await ours.group("/g")
+        assert before.items() <= (await contents(store)).items()
+
+
+@DIALECTS
+@trio_test
+async def test_the_root_becomes_one_array_by_one_mount_and_no_group_by_the_other(dialect: str) -> None:
+    async with two_of_an_empty_store(dialect) as (ours, theirs, store):
+        await theirs.editor.turn_into_array(await theirs.node("/", (4,)))
+        before = await contents(store)
+        with pytest.raises(EntryExists):
+            await ours.editor.turn_into_array(await ours.node("/", (6,)))
+        assert await contents(store) == before
+    async with two_of_an_empty_store(dialect) as (ours, theirs, store):
+        await theirs.array("/")
+        before = await contents(store)
+        for path in ("/a", "/g/a"):
+            with pytest.raises(NotADirectory):
+                await ours.array(path)
+            with pytest.raises(NotADirectory):
+                await ours.group(path)
+        assert await contents(store) == before
+
+
+@DIALECTS
+@trio_test
+async def test_attributes_of_a_group_do_not_become_those_of_the_array_in_its_place(dialect: str) -> None:
+    async with two(dialect, groups=("g/",)) as (ours, theirs, store):
+        await theirs.editor.turn_into_array(await theirs.node("/g", (4,), by="them"))
+        before = await contents(store)
+        with pytest.raises(StaleEntry):
+            await ours.editor.amend(G, Edit(attributes={"by": "us"}), seen=GroupNode)
+        assert await contents(store) == before

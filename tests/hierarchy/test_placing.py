@@ -249,6 +249,20 @@ async def test_a_new_array_whose_document_cannot_be_stored_is_not_there_until_it
 
 @EMPTY
 @trio_test
+async def test_who_has_an_array_in_place_and_tries_again_does_not_need_its_document_as_it_was(values: dict[str, bytes]) -> None:
+    async with making(values) as m:
+        live = m.hierarchy.live.make(X)
+        node, placing = await m.apart(over=False)
+        await m.editor.put(node, placing, over=None, of=live)
+        # As its writer does, whose caller may get an error of a later step.
+        live.document, live.generation = placing.document(await m.editor.layout_for(X), node)
+        await m.editor.resize(X, (6,), erase_outside=False)
+        await m.editor.put(node, placing, over=None, of=live)
+        assert live.why_gone is None and await m.first() == 7
+
+
+@EMPTY
+@trio_test
 async def test_of_a_step_that_may_still_take_effect_nobody_says_that_it_failed_or_does_it_again(values: dict[str, bytes]) -> None:
     async with making(values) as m:
         node, placing = await m.apart(over=False)

@@ -159,7 +159,7 @@ class ConsolidatedCopies:
                     yield each
 
 
-def is_implicit(node: Node) -> bool:
+def is_implicit(node: Node | None) -> bool:
     """Return True for a group without documents of its own."""
     return isinstance(node, GroupNode) and not node.explicit
 

@@ -31,11 +31,11 @@ from zarrfs.errors import (
     StoreAccessDenied,
     ZarrfsError,
 )
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.erasing import EraseOutside, erase_in_steps, erase_outside_of
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.live_array import LiveArray
-from zarrfs.hierarchy.new_nodes import NewNodes, require_no_nodes
+from zarrfs.hierarchy.new_nodes import Kind, NewNodes, require_no_nodes
 from zarrfs.hierarchy.node_erasing import NodeErasing, chunk_keys
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, lies_beside, prefix_of
@@ -198,7 +198,7 @@ class NodeEditor:
             raise StaleEntry(f"{node.path}: the array to be replaced has left, and the path is taken", key=node.path) from error
 
     async def _put_once(self, node: ArrayNode, placing: Placing, over: LiveArray | None, of: LiveNode | None) -> None:
-        async with self._listing(node.path, of=of) as layout:
+        async with self._listing(node.path, of=None if placing.is_placed else of) as layout:
             if not placing.is_placed:
                 await self._new.check(layout, node.path)
                 is_over = await self._new.check_place(node, over, again=placing.was_moved)
@@ -266,16 +266,14 @@ class NodeEditor:
             await self._new.write(layout, node, over=True)
             self._hierarchy.empty_groups.lose(node.path)
 
-    async def amend(self, path: NodePath, edit: Edit, *, of: LiveNode | None = None) -> None:
+    async def amend(self, path: NodePath, edit: Edit, *, of: LiveNode | None = None, seen: Kind | None = None) -> None:
         """Change what ``edit`` names, in the node's documents and in their consolidated copies.
 
-        A group without documents gets some. ``of``: the array in use that is meant, as opposed to another put there by another program.
-        Raises `NoSuchEntry`, `MetadataError`, `StaleEntry`; then nothing is changed.
+        A group without documents gets some. ``of``: the array in use that is meant, as opposed to another put there by another program;
+        ``seen``: as for `erase`. Raises `NoSuchEntry`, `MetadataError`, `StaleEntry`; then nothing is changed.
         """
         async with self.editing(path) as layout, _bound_to(of):
-            node = await self._hierarchy.node(path)
-            if node is None:
-                raise NoSuchEntry(f"{path}: no such node", key=path)
+            node = await self._new.node_at(path, seen)
             if isinstance(node, GroupNode) and not node.explicit:
                 if edit.shape is not None:
                     raise MetadataError(f"{path}: a group has no shape", key=path)
@@ -338,19 +336,19 @@ class NodeEditor:
         await erase_outside_of(grid_shape, chunks, outside, may_be_more=is_smaller and erase_outside is True)
         self._hierarchy.live.half_erased = {each for each in self._hierarchy.live.half_erased if each[0] is not live}
 
-    async def erase(self, path: NodePath, *, only_empty: bool = False) -> None:
+    async def erase(self, path: NodePath, *, only_empty: bool = False, seen: Kind | None = None) -> None:
         """Remove the node at ``path`` with its chunks.
 
         A group is removed with all keys below it, an array at the root without other keys. An array whose folder contains foreign keys
-        stays; a group whose documents share the path of an array stays without the array. An implicit parent group gets a document
-        first, since it would vanish with its last member. ``only_empty``: a group with members stays, too; another mount may have
-        created some since the caller has looked. Raises `NoSuchEntry`; `HiddenKeys`; `NotPermitted` for a group at the root.
+        stays; a group whose documents share the path of an array stays without the array. An implicit parent group gets a document first,
+        since it would vanish with its last member. ``only_empty``: a group with members stays, too, and a node of another kind than the
+        caller has ``seen``: another mount may have put it there. Raises `NoSuchEntry`, `HiddenKeys`, `StaleEntry`, `NotPermitted` (root).
         """
         intent = self._intents.new()
         try:
             async with self._listing(path) as layout:
                 if only_empty:
-                    await self._new.require_no_members(path)
+                    await self._new.require_no_members(path, seen)
                 with intent.collecting():
                     await self._erasing.erase(layout, path, intent)
         finally:
@@ -402,8 +400,8 @@ class NodeEditor:
         The nodes there and the groups above are read again: other mounts may have changed them."""
         async with self.excluding(await self._new.layout_for(path), path, *new_path):
             for each in dict.fromkeys(each for at in (path, *new_path) for each in (*at.ancestors(), at)):
-                # Not the root, which may hold a copy of all others: no new node replaces its documents.
-                if each != ROOT:
+                # Documents at the root are not replaced by a new node, and may hold a copy of all others.
+                if each != ROOT or is_implicit(await self._hierarchy.node(ROOT)):
                     await self._hierarchy.reread(each)
             yield await self._new.layout_for(path)
 

@@ -16,6 +16,7 @@ from zarrfs.errors import (
     KeyTooLong,
     MetadataError,
     NameInvalid,
+    NoSuchEntry,
     NotADirectory,
     StaleEntry,
     StoreUnsupported,
@@ -30,6 +31,8 @@ from zarrfs.hierarchy.putting import put_all
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
+
+Kind = type[ArrayNode] | type[GroupNode]
 
 # Maximum of nodes without documents searched for one that shows the dialect of a store.
 _SEARCHED = 1000
@@ -145,9 +148,18 @@ class NewNodes:
         ):
             raise HiddenKeys(f"{path}: not empty: the store holds {found[0]!r} there, which is not shown", key=path)
 
-    async def require_no_members(self, path: NodePath) -> None:
-        """Raise `HiddenKeys` if the node at ``path`` is a group that holds nodes, or anything that no view shows."""
-        if isinstance(await self._hierarchy.node(path), GroupNode):
+    async def node_at(self, path: NodePath, seen: Kind | None = None) -> Node:
+        """Return the node at ``path``. Raises `NoSuchEntry`; `StaleEntry` if it is of another kind than the one ``seen`` there."""
+        node = await self._hierarchy.node(path)
+        if node is None:
+            raise NoSuchEntry(f"{path}: no such node", key=path)
+        if seen is not None and not isinstance(node, seen):
+            raise StaleEntry(f"{path}: another mount or program has put another node there", key=path)
+        return node
+
+    async def require_no_members(self, path: NodePath, seen: Kind | None = None) -> None:
+        """Raise `HiddenKeys` if the node at ``path`` is a group that holds nodes, or anything that no view shows; and as `node_at`."""
+        if isinstance(await self.node_at(path, seen), GroupNode):
             if await has_any(self._hierarchy.children(path)):
                 raise HiddenKeys(f"{path}: not empty: a node has been created in it", key=path)
             await self.require_nothing_hidden(path)

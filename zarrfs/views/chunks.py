@@ -197,7 +197,7 @@ class ChunksDocument(NodeDocument):
                 groups = self._context.hierarchy.empty_groups
                 groups.keep(self.path, edit.attributes or {}, unstored=groups.unstored_at(self.path))
                 return
-        await self._context.editor.amend(self.path, edit, of=self.live)
+        await self._context.editor.amend(self.path, edit, of=self.live, seen=type(node))
 
     def _is_removed(self, node: ArrayNode) -> Callable[[Coords], bool]:
         """Return a function that tells removed chunks: zarr-python 3 removes those outside of a smaller shape before it writes it."""

@@ -139,7 +139,8 @@ class Zarr3Document(NodeDocument):
     ) -> None:
         # Compared as text: 1, 1.0 and true are equal in Python, but differ in JSON.
         if fill_value is not None or dump(dict(node.attributes)) != dump(dict(attributes)):
-            await self._context.editor.amend(self.path, Edit(attributes=attributes, fill_value=fill_value), of=self.live)
+            edit = Edit(attributes=attributes, fill_value=fill_value)
+            await self._context.editor.amend(self.path, edit, of=self.live, seen=type(node))
 
 
 def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNode:

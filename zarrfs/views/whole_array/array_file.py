@@ -11,7 +11,7 @@ from zarrfs.containers.base import MAX_NBYTES, Container, Elements, FileLayout
 from zarrfs.errors import NotRepresentable, StaleEntry
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.keys import ROOT, Contents, Key, NodePath, Prefix
-from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
 from zarrfs.vfs.node import Attributes, no_such_entry
@@ -195,7 +195,7 @@ class WholeArrayContent(Content):
         raise StaleEntry(f"{self.ident} is too large to be kept", key=self.ident)
 
     async def erase(self) -> None:
-        await self._context.editor.erase(self.path, only_empty=True)
+        await self._context.editor.erase(self.path, only_empty=True, seen=ArrayNode)
 
     async def sync(self) -> None:
         # Queued shards too: they hold elements of this file, also those written through other files.

@@ -249,7 +249,7 @@ class WholeArrayGroup(OverlayDirectory):
     async def remove_folder(self, folder: Directory) -> None:
         assert isinstance(folder, WholeArrayGroup)
         await folder._require_empty()
-        await self.context.editor.erase(folder.path, only_empty=True)
+        await self.context.editor.erase(folder.path, only_empty=True, seen=GroupNode)
 
     async def sync(self) -> None:
         self.check()
@@ -280,7 +280,7 @@ class WholeArrayGroup(OverlayDirectory):
         await self.context.editor.check_rename(folder.path, new)
         if isinstance(target, WholeArrayGroup):
             await target._require_empty()
-            await self.context.editor.erase(new, only_empty=True)
+            await self.context.editor.erase(new, only_empty=True, seen=GroupNode)
         # Staged files in it move with it.
         await self.context.editor.rename(folder.path, new)
 
