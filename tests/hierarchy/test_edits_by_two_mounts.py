@@ -183,3 +183,21 @@ async def test_attributes_of_a_group_do_not_become_those_of_the_array_in_its_pla
         with pytest.raises(StaleEntry):
             await ours.editor.amend(G, Edit(attributes={"by": "us"}), seen=GroupNode)
         assert await contents(store) == before
+
+
+@DIALECTS
+@trio_test
+async def test_a_group_that_was_seen_empty_is_not_removed_with_attributes_that_the_other_mount_has_given_it(dialect: str) -> None:
+    async with two(dialect, groups=("g/",)) as (ours, theirs, store):
+        seen = await ours.reading.hierarchy.node(G)
+        assert isinstance(seen, GroupNode)
+        await theirs.editor.amend(G, Edit(attributes={"by": "them"}))
+        before = await contents(store)
+        with pytest.raises(HiddenKeys, match="has got attributes"):
+            await ours.editor.erase(G, only_empty=True, seen=seen)
+        assert await contents(store) == before
+        # As by a program that has removed the document, which shows them.
+        seen = await ours.reading.hierarchy.node(G)
+        assert isinstance(seen, GroupNode) and seen.attributes
+        await ours.editor.erase(G, only_empty=True, seen=seen)
+        assert not [key for key in await contents(store) if key.startswith("g/")]

@@ -35,7 +35,7 @@ from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
 from zarrfs.hierarchy.erasing import EraseOutside, erase_in_steps, erase_outside_of
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.live_array import LiveArray
-from zarrfs.hierarchy.new_nodes import Kind, NewNodes, require_no_nodes
+from zarrfs.hierarchy.new_nodes import NewNodes, Seen, require_no_nodes
 from zarrfs.hierarchy.node_erasing import NodeErasing, chunk_keys
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.placing import Placing, lies_beside, prefix_of
@@ -266,7 +266,7 @@ class NodeEditor:
             await self._new.write(layout, node, over=True)
             self._hierarchy.empty_groups.lose(node.path)
 
-    async def amend(self, path: NodePath, edit: Edit, *, of: LiveNode | None = None, seen: Kind | None = None) -> None:
+    async def amend(self, path: NodePath, edit: Edit, *, of: LiveNode | None = None, seen: Seen | None = None) -> None:
         """Change what ``edit`` names, in the node's documents and in their consolidated copies.
 
         A group without documents gets some. ``of``: the array in use that is meant, as opposed to another put there by another program;
@@ -336,13 +336,14 @@ class NodeEditor:
         await erase_outside_of(grid_shape, chunks, outside, may_be_more=is_smaller and erase_outside is True)
         self._hierarchy.live.half_erased = {each for each in self._hierarchy.live.half_erased if each[0] is not live}
 
-    async def erase(self, path: NodePath, *, only_empty: bool = False, seen: Kind | None = None) -> None:
+    async def erase(self, path: NodePath, *, only_empty: bool = False, seen: Seen | None = None) -> None:
         """Remove the node at ``path`` with its chunks.
 
         A group is removed with all keys below it, an array at the root without other keys. An array whose folder contains foreign keys
         stays; a group whose documents share the path of an array stays without the array. An implicit parent group gets a document first,
-        since it would vanish with its last member. ``only_empty``: a group with members stays, too, and a node of another kind than the
-        caller has ``seen``: another mount may have put it there. Raises `NoSuchEntry`, `HiddenKeys`, `StaleEntry`, `NotPermitted` (root).
+        since it would vanish with its last member. ``only_empty``: a group with members stays, too, and what is no more as the caller has
+        ``seen`` it, of another kind or with its first attributes: by another mount. Raises `NoSuchEntry`, `HiddenKeys`,
+        `StaleEntry`, `NotPermitted` (root).
         """
         intent = self._intents.new()
         try:

@@ -33,6 +33,8 @@ from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
 
 Kind = type[ArrayNode] | type[GroupNode]
+Seen = Kind | ArrayNode | GroupNode
+"""What a caller has found at a path before it had the lock of edits: a node, or its kind alone."""
 
 # Maximum of nodes without documents searched for one that shows the dialect of a store.
 _SEARCHED = 1000
@@ -148,18 +150,22 @@ class NewNodes:
         ):
             raise HiddenKeys(f"{path}: not empty: the store holds {found[0]!r} there, which is not shown", key=path)
 
-    async def node_at(self, path: NodePath, seen: Kind | None = None) -> Node:
+    async def node_at(self, path: NodePath, seen: Seen | None = None) -> Node:
         """Return the node at ``path``. Raises `NoSuchEntry`; `StaleEntry` if it is of another kind than the one ``seen`` there."""
         node = await self._hierarchy.node(path)
         if node is None:
             raise NoSuchEntry(f"{path}: no such node", key=path)
-        if seen is not None and not isinstance(node, seen):
+        if seen is not None and not isinstance(node, seen if isinstance(seen, type) else type(seen)):
             raise StaleEntry(f"{path}: another mount or program has put another node there", key=path)
         return node
 
-    async def require_no_members(self, path: NodePath, seen: Kind | None = None) -> None:
-        """Raise `HiddenKeys` if the node at ``path`` is a group that holds nodes, or anything that no view shows; and as `node_at`."""
-        if isinstance(await self.node_at(path, seen), GroupNode):
+    async def require_no_members(self, path: NodePath, seen: Seen | None = None) -> None:
+        """Raise `HiddenKeys` if the node at ``path`` is a group that holds nodes, anything that no view shows, or attributes that the
+        one ``seen`` had not; and as `node_at`."""
+        node = await self.node_at(path, seen)
+        if isinstance(node, GroupNode):
+            if isinstance(seen, GroupNode) and node.attributes and not seen.attributes:
+                raise HiddenKeys(f"{path}: not empty: the group has got attributes", key=path)
             if await has_any(self._hierarchy.children(path)):
                 raise HiddenKeys(f"{path}: not empty: a node has been created in it", key=path)
             await self.require_nothing_hidden(path)

@@ -188,7 +188,7 @@ class NodeFolder(OverlayDirectory):
             return
         if not isinstance(contents, ArrayContents):
             await self._context.editor.require_nothing_hidden(self.path)
-        seen = type(contents.node) if isinstance(contents.node, ArrayNode | GroupNode) else None
+        seen = contents.node if isinstance(contents.node, ArrayNode | GroupNode) else None
         await self._context.editor.erase(self.path, only_empty=True, seen=seen)
         self.state.forget_below(self.ident(""))
 
