@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import stat
+import types
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -20,10 +21,10 @@ from tests.stores.folder.test_rights import ACCESS, DEFAULT, GROUP_OBJ, MASK, OT
 from tests.support.attackers import needs_root
 from tests.support.small_stores import write
 from tests.support.stores import contents
-from zarrfs.errors import GenerationMismatch, KeyConflict, StoreError, StoreNotFound
+from zarrfs.errors import GenerationMismatch, KeyConflict, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange, Key, Prefix
 from zarrfs.stores.answers_now import WouldWait
-from zarrfs.stores.folder import inline, lock, rights, tree
+from zarrfs.stores.folder import calls, inline, lock, rights, tree
 from zarrfs.stores.folder.rights import Entry
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import ABSENT
@@ -346,3 +347,16 @@ def test_a_folder_that_is_shared_is_of_the_group_of_the_one_above(path: Path) ->
     finally:
         os.close(fd)
     assert ((path / "empty").stat().st_gid, mode_of(path / "empty")) == (54322, "0o770")
+
+
+@trio_test
+async def test_values_are_stored_and_renamed_where_the_c_library_lacks_a_function(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_LIBC", types.SimpleNamespace())
+    store = FolderStore(str(path))
+    await store.set(Key("new"), b"new")
+    assert await store.rename(Key("new"), Key("b"))
+    with pytest.raises(StoreUnsupported):
+        await store.exchange_prefixes(Prefix("a/"), Prefix("c/"))
+    assert await contents(store) == {"k": b"value", "a/k": b"other", "b": b"new"}

@@ -128,13 +128,16 @@ def rename_new(folder: int, name: str, new_folder: int, new_name: str) -> None:
 
 
 def exchange(folder: int, name: str, other_folder: int, other_name: str) -> None:
-    """Exchange two files or folders in one step. Raises EINVAL if the file system cannot."""
+    """Exchange two files or folders in one step. Raises EINVAL or ENOSYS if the system cannot."""
     _renameat2(folder, name, other_folder, other_name, _RENAME_EXCHANGE)
 
 
 def _renameat2(folder: int, name: str, new_folder: int, new_name: str, flags: int) -> None:
-    """Run renameat2(2), which Python does not have."""
-    if _LIBC.renameat2(folder, os.fsencode(name), new_folder, os.fsencode(new_name), flags) != 0:
+    """Run renameat2(2), which Python does not have. Raises ENOSYS where the C library lacks it, too."""
+    call = getattr(_LIBC, "renameat2", None)
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if call(folder, os.fsencode(name), new_folder, os.fsencode(new_name), flags) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
