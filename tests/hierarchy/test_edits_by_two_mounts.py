@@ -201,3 +201,21 @@ async def test_a_group_that_was_seen_empty_is_not_removed_with_attributes_that_t
         assert isinstance(seen, GroupNode) and seen.attributes
         await ours.editor.erase(G, only_empty=True, seen=seen)
         assert not [key for key in await contents(store) if key.startswith("g/")]
+
+
+@DIALECTS
+@trio_test
+async def test_a_removed_group_does_not_return_with_a_group_made_in_it_or_a_node_moved_into_it(dialect: str) -> None:
+    async with two(dialect, groups=("g/",)) as (ours, theirs, store):
+        await ours.array("/b")
+        await theirs.editor.erase(G)
+        before = await contents(store)
+        with pytest.raises(StaleEntry):
+            await ours.editor.rename(NodePath("/b"), NodePath("/g/b"))
+        assert await contents(store) == before
+    async with two(dialect, groups=("g/",)) as (ours, theirs, store):
+        await theirs.editor.erase(G)
+        before = await contents(store)
+        with pytest.raises(StaleEntry):
+            await ours.editor.create(GroupNode(path=NodePath("/g/h"), dialect=dialect))
+        assert await contents(store) == before

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextvars
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 
 import trio
 
@@ -262,6 +262,15 @@ def is_elsewhere(anchor: Anchor | None, folder: Prefix | None) -> bool:
     if prefix is None:
         return not anchor.is_erased
     return not (prefix.startswith(APART) or prefix == folder)
+
+
+@asynccontextmanager
+async def bound_to(node: LiveNode | None) -> AsyncIterator[None]:
+    """Direct the edit in the body to this array in use, which may have been moved or changed while the edit waited for others."""
+    if node is not None:
+        await node.confirmed()
+    with node.presupposed() if node is not None else nullcontext():
+        yield
 
 
 async def unfenced(fences: list[trio.Event], path: NodePath, what: str = "move or removal") -> None:

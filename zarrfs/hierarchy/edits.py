@@ -19,7 +19,7 @@ from operator import lt
 import trio
 
 from zarrfs import fences
-from zarrfs.arrays.live_node import LiveNode, unfenced
+from zarrfs.arrays.live_node import LiveNode, bound_to, unfenced
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.errors import (
     ContentInvalid,
@@ -90,7 +90,7 @@ class NodeEditor:
         exist. An implicit group becomes a node by this; an array is created only where nothing lies below. Raises `EntryExists`,
         `NameInvalid`, `NotADirectory` (a node above it is not a group), `NotRepresentable`, `StaleEntry`.
         """
-        async with self._listing(node.path, of=of) as layout:
+        async with self._listing(node.path, of=of, is_new=True) as layout:
             await self._new.check(layout, node.path)
             await self._new.check_free(node)
             # Its chunks may have been stored before it, hidden.
@@ -272,7 +272,7 @@ class NodeEditor:
         A group without documents gets some. ``of``: the array in use that is meant, as opposed to another put there by another program;
         ``seen``: as for `erase`. Raises `NoSuchEntry`, `MetadataError`, `StaleEntry`; then nothing is changed.
         """
-        async with self.editing(path) as layout, _bound_to(of):
+        async with self.editing(path) as layout, bound_to(of):
             node = await self._new.node_at(path, seen)
             if isinstance(node, GroupNode) and not node.explicit:
                 if edit.shape is not None:
@@ -309,7 +309,7 @@ class NodeEditor:
             if (live := self._hierarchy.live.at(path)) is not None:
                 # Only of this array: failures of shards queued for an earlier array there do not concern the caller.
                 await self._hierarchy.queued.publish(live)
-            async with self._hierarchy.live.lock.changing(*layout.document_keys(path)), _bound_to(of):
+            async with self._hierarchy.live.lock.changing(*layout.document_keys(path)), bound_to(of):
                 if live is not None:
                     # What writers have queued before they were kept out.
                     with live.held_by_changer():
@@ -371,7 +371,7 @@ class NodeEditor:
         await self.check_rename(path, new_path)
         intent = self._intents.new()
         try:
-            async with self._listing(path, new_path):
+            async with self._listing(path, new_path, is_new=True):
                 await self._renaming.rename(await self.check_rename(path, new_path), path, new_path, intent, over=over)
         finally:
             if intent.is_held:
@@ -416,11 +416,19 @@ class NodeEditor:
             yield
 
     @asynccontextmanager
-    async def _listing(self, path: NodePath, *new_path: NodePath, of: LiveNode | None = None) -> AsyncIterator[Layout]:
-        """Run `editing` for an edit that adds, removes or renames a node, so that consolidated copies follow after a kill, too."""
+    async def _listing(
+        self, path: NodePath, *new_path: NodePath, of: LiveNode | None = None, is_new: bool = False
+    ) -> AsyncIterator[Layout]:
+        """Run `editing` for an edit that adds, removes or renames a node, so that consolidated copies follow after a kill, too.
+
+        ``is_new``: nothing is at the last path yet. Raises `StaleEntry` if the group there is known, but was removed meanwhile."""
+        group = (path, *new_path)[-1].parent
+        above = await self._hierarchy.node(group) if is_new else None
         async with self.editing(path, *new_path) as layout:
             if of is not None:
                 await of.confirmed()
+            if above is not None and not is_implicit(above) and await self._hierarchy.node(group) is None:
+                raise StaleEntry(f"{group}: another mount or program has removed it", key=group)
             async with copies_recorded(self._intents, self._copies, layout, path, *new_path):
                 yield layout
 
@@ -438,12 +446,3 @@ class NodeEditor:
                 late = {**self._late, path: [*self._late.get(path, ()), *steps]}
                 left = {at: [each for each in events if not each.is_set()] for at, events in late.items()}
                 self._late = {at: events for at, events in left.items() if events}
-
-
-@asynccontextmanager
-async def _bound_to(node: LiveNode | None) -> AsyncIterator[None]:
-    """Direct the edit in the body to this array in use, which may have been moved or changed while the edit waited for others."""
-    if node is not None:
-        await node.confirmed()
-    with node.presupposed() if node is not None else nullcontext():
-        yield
