@@ -60,14 +60,8 @@ async def _is_written(path: Path, layout: str, steps: Iterator[None], at: int, b
     async with tree_over(store, f"file:{path}", new_dialect=layout, new_chunks="4", new_codecs="none", watch="no") as tree:
         await write(tree, "npy/a.npy", npy(OLD))
 
-    def step() -> None:
-        for _ in steps:
-            if between:
-                store.at += between
-                break
-
     async with tree_over(store, f"file:{path}", metadata_ttl="60", watch="no") as tree:
-        store.arm(at, step)
+        store.arm_steps(at, steps, between)
         try:
             file = await walk(tree, "npy/a.npy")
             assert isinstance(file, StagedFile)

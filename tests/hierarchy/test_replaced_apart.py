@@ -78,14 +78,8 @@ async def _happened(path: Path, layout: str, at: int, between: int) -> bool:
         await _save(tree, "b", NEW)
     replacing = _steps(path, layout)
 
-    def step() -> None:
-        for _ in replacing:
-            if between:
-                store.at += between
-                break
-
     async with tree_over(store, f"file:{path}", metadata_ttl="60", watch="no") as tree:
-        store.arm(at, step)
+        store.arm_steps(at, replacing, between)
         with suppress(NoSuchEntry):
             file = await walk(tree, "npy/a.npy")
             assert isinstance(file, StagedFile)

@@ -9,7 +9,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,6 +50,17 @@ class Interposed(ForwardingStore):
 
     def arm(self, at: int, happens: Callable[[], None]) -> None:
         self.count, self.at, self.happens = 0, at, happens
+
+    def arm_steps(self, at: int, steps: Iterator[None], between: int) -> None:
+        """Take one of the ``steps`` before operation ``at``, and the next ones after as many operations ``between``; 0: all at once."""
+
+        def step() -> None:
+            for _ in steps:
+                if between:
+                    self.at += between
+                    break
+
+        self.arm(at, step)
 
     def _before(self) -> None:
         if self.count == self.at:
