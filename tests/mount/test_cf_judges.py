@@ -117,6 +117,19 @@ def test_missing_data_that_zarr3_states_for_drafts_of_v3_is_missing_in_chunks(di
             assert mount.errors() == []
 
 
+@pytest.mark.parametrize("dialect", ["v2", "v3", "v3_2022"])
+def test_xarray_writes_a_missing_value_of_nan(dialect: str, tmp_path: Path) -> None:
+    """netCDF files have it as an attribute. zarr-python writes a bare NaN for it, and xarray failed."""
+    data = xr.Dataset({"f": (("x",), np.array([np.nan, 1.5, -2]), {"units": "m"})})
+    data["f"].encoding = {"_FillValue": np.nan, "missing_value": np.nan, "compressors": [zarr.codecs.GzipCodec()]}
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path / "store", "--new-dialect", dialect) as mount:
+        data.to_zarr(str(mount.path / "zarr3"), mode="a", consolidated=False)
+        for view in ("zarr3", "chunks"):
+            xr.testing.assert_identical(opened(mount.path / view), data)
+        assert mount.errors() == []
+
+
 NETCDF = """
 import json, sys, netCDF4
 with netCDF4.Dataset(f"file://{sys.argv[1]}#mode=zarr,file") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -38,15 +39,16 @@ TOKENS = {b'"PLAIN"': b"NaN", b'"BIG"': b"1e999"}
 READ = '"plain": NaN', '"deep": 1e999', '"big": 1e999'
 
 
-def documents(dialect: Dialect, attributes: dict[str, Any]) -> dict[str, bytes]:
+def documents(dialect: Dialect, attributes: dict[str, Any], *, data_type: str = "int8") -> dict[str, bytes]:
     layout = dialect.create(Prefix(""))
+    element = from_name(data_type)
     metadata = ArrayMetadata(
         shape=(2,),
-        data_type=from_name("int8"),
+        data_type=element,
         chunk_grid=RegularGrid((2,)),
         chunk_key_encoding=dialect.chunk_key_encoding,
-        fill_value=b"\0",
-        codecs=(CodecSpec("bytes"), *dialect.new_codecs),
+        fill_value=bytes(element.dtype.itemsize),
+        codecs=(CodecSpec("bytes", {"endian": "little"} if element.dtype.itemsize > 1 else {}), *dialect.new_codecs),
     )
     prefix = layout.chunk_prefix(PATH)
     node = ArrayNode(path=PATH, dialect=dialect.name, metadata=metadata, chunk_prefix=prefix, attributes=attributes)
@@ -56,9 +58,9 @@ def documents(dialect: Dialect, attributes: dict[str, Any]) -> dict[str, bytes]:
     return found
 
 
-async def store_of(dialect: Dialect, attributes: dict[str, Any]) -> MemoryStore:
+async def store_of(dialect: Dialect, attributes: dict[str, Any], *, data_type: str = "int8") -> MemoryStore:
     store = MemoryStore()
-    await fill(store, documents(dialect, attributes))
+    await fill(store, documents(dialect, attributes, data_type=data_type))
     return store
 
 
@@ -78,6 +80,57 @@ async def test_what_is_no_json_is_refused_with_the_reason(dialect: Dialect) -> N
         assert await contents(store) == before
         await write(tree, "chunks/a/.zattrs", b'{"kept": 1, "_FillValue": "NaN", "big": 1e999}')
     assert any(b"1e999" in value and b'"NaN"' in value and b"Infinity" not in value for value in (await contents(store)).values())
+
+
+@EVERY_LAYOUT
+@trio_test
+async def test_nan_that_marks_missing_data_is_not_stored(dialect: Dialect) -> None:
+    """netCDF files of xarray have it. netCDF-C ignores the error of a refused `.zattrs`: all attributes were lost."""
+    store = await store_of(dialect, {"units": "m"}, data_type="float32")
+    async with tree_over(store) as tree:
+        await write(tree, "chunks/a/.zattrs", b'{"_FillValue": NaN, "missing_value": NaN, "units": "km", "large": [1, 2]}')
+        text = await read(tree, "chunks/a/.zattrs")
+        assert json.loads(text) == {"units": "km", "large": [1, 2]} and b"NaN" not in text
+        await write(tree, "chunks/a/.zattrs", b'{"missing_value": NaN, "units": "m", "history": "' + b"." * 200_000 + b'"}')
+        assert [*json.loads(await read(tree, "chunks/a/.zattrs"))] == ["units", "history"]
+        document = json.loads(await read(tree, "zarr3/a/zarr.json"))
+        await write(tree, "zarr3/a/zarr.json", json.dumps(document | {"attributes": {"missing_value": math.nan, "n": 1}}).encode())
+        assert json.loads(await read(tree, "chunks/a/.zattrs")) == {"n": 1}
+    assert not any(b"NaN" in value for value in (await contents(store)).values())
+
+
+@pytest.mark.logs("is not JSON")
+@pytest.mark.parametrize("dialect", ["v2", "v3"])
+@trio_test
+async def test_a_missing_value_that_is_stored_stays_and_others_are_refused(dialect: str) -> None:
+    (plugin,) = [each for each in registry.plugins("zarrfs.dialects") if each.name == dialect]
+    store = await store_of(plugin, {"missing_value": "PLAIN", "units": "m"}, data_type="float32")
+    async with tree_over(store) as tree:
+        for path in ("chunks/a/.zattrs", "zarr3/a/zarr.json"):
+            shown = await read(tree, path)
+            for bad in (b"Infinity", b"[NaN]", b'NaN, "valid_min": NaN'):
+                with pytest.raises(ContentInvalid, match="is not JSON"):
+                    await write(tree, path, shown.replace(b'"missing_value": NaN', b'"missing_value": ' + bad))
+            await write(
+                tree, path, shown.replace(b'"m"', b'"km"') if path == "chunks/a/.zattrs" else shown.replace(b'"km"', b'"m"')
+            )
+            assert b'"missing_value": NaN' in await read(tree, path)
+
+
+@pytest.mark.logs("takes precedence")
+@trio_test
+async def test_nan_as_fill_value_beside_another_one_is_not_dropped() -> None:
+    """It states what is missing data, as xarray's form of it does."""
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v3") as tree:
+        (plugin,) = [each for each in registry.plugins("zarrfs.dialects") if each.name == "v3"]
+        await fill(store, documents(plugin, {"_FillValue": -9999.0}, data_type="float32"))
+        with pytest.raises(ContentInvalid, match="fill_value takes precedence"):
+            await write(tree, "chunks/a/.zattrs", b'{"_FillValue": NaN}')
+        document = json.loads(await read(tree, "zarr3/a/zarr.json"))
+        await write(tree, "zarr3/a/zarr.json", json.dumps(document | {"attributes": {"_FillValue": math.nan}}).encode())
+        assert json.loads((await contents(store))["a/zarr.json"])["attributes"] == {"_FillValue": "AAAAAAAA+H8="}
+        assert json.loads(await read(tree, "chunks/a/.zarray"))["fill_value"] == "NaN"
 
 
 @EVERY_LAYOUT

@@ -17,6 +17,7 @@ import binascii
 import json
 import math
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from zarrfs.model.unparsed import Unparsed
 from zarrfs.model.variable_fill import variable_from_json, variable_to_json
 
 NAME = "_FillValue"
+MISSING_VALUE = "missing_value"
+"""The older attribute of CF 2.5.1 with the meaning of ``_FillValue``."""
 
 _KINDS = frozenset("biufcSU")
 _MAX_TEXT_NBYTES = 1 << 20
@@ -70,6 +73,25 @@ def with_plain_nan(data_type: DataType, element: bytes) -> bytes:
         return element
     parts = np.frombuffer(element, np.dtype(f"<f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype)
     return np.where(np.isnan(parts), np.array(np.nan, parts.dtype), parts).tobytes()
+
+
+def without_nan(data_type: DataType, attributes: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``attributes`` without a ``_FillValue`` and a ``missing_value`` of NaN as a number, unless ``stored`` has the same.
+
+    JSON has no such number, and in arrays of floating point NaN is missing data without these attributes (CF 2.5.1; netCDF files of
+    xarray have one or both). Those of other types stay: they mark nothing there.
+    """
+    dropped = {
+        name
+        for name in (NAME, MISSING_VALUE)
+        if is_plain_nan(data_type, attributes.get(name)) and not is_plain_nan(data_type, stored.get(name))
+    }
+    return {name: value for name, value in attributes.items() if name not in dropped}
+
+
+def is_plain_nan(data_type: DataType, value: Any) -> bool:
+    """True for NaN as a number, of which documents have the bare token, as attribute of an array of floating point."""
+    return data_type.dtype.kind == "f" and isinstance(value, float) and math.isnan(value)
 
 
 def decode(data_type: DataType, value: Any) -> bytes | None:

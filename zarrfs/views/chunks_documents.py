@@ -17,6 +17,7 @@ from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS, ZGROUP
 from zarrfs.dialects.v3.chain import plain_codecs
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.keys import NodePath, Prefix
+from zarrfs.model import cf_fill_value as cf
 from zarrfs.model import fill_value as fills
 from zarrfs.model.chunk_grid import RegularGrid
 from zarrfs.model.data_type import from_numpy
@@ -85,15 +86,17 @@ def edit_written(node: ArrayNode | GroupNode, ident: str, data: bytes) -> Edit:
         if isinstance(stored, Unparsed) and isinstance(value, Unparsed) and in_characters(stored.data) == value.data:
             # It differs from the stored text by what `documents_of` has changed.
             attributes[name] = stored
-    check_attributes(ident, node.attributes, attributes)
     if isinstance(node, GroupNode):
+        check_attributes(ident, node.attributes, attributes)
         return Edit(attributes=attributes)
     names = None
     if has_names(node.dialect) and attributes.get(DIMENSIONS) != node.attributes.get(DIMENSIONS):
         names = names_from(attributes, node.metadata.ndim)
         if names is not None:
             del attributes[DIMENSIONS]
-    return Edit(attributes=attributes_from(node, attributes, ident), dimension_names=names)
+    attributes = cf.without_nan(node.metadata.data_type, attributes_from(node, attributes, ident), node.attributes)
+    check_attributes(ident, node.attributes, attributes)
+    return Edit(attributes=attributes, dimension_names=names)
 
 
 def array_written(path: NodePath, ident: str, data: bytes) -> ArrayMetadata:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit, Layout
@@ -22,7 +24,7 @@ from zarrfs.dialects.v3.dialect import PLUGIN as V3
 from zarrfs.dialects.v3.names import DOCUMENT
 from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.keys import ROOT, NodePath, Prefix
-from zarrfs.model.cf_fill_value import NAME as FILL_VALUE
+from zarrfs.model import cf_fill_value as cf
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.fill_value import undefined
@@ -61,6 +63,8 @@ class Zarr3Document(NodeDocument):
 
     async def change(self, node: ArrayNode | GroupNode, data: bytes) -> None:
         written = await threads.cpu(len(data), written_node, self.path, self.ident, data)
+        if isinstance(written, ArrayNode):
+            written = replace(written, attributes=_without_bare_nan(written, node.attributes))
         await threads.cpu(len(data), check_attributes, self.ident, node.attributes, written.attributes)
         if isinstance(written, GroupNode):
             await self._change_group(node, written)
@@ -93,7 +97,7 @@ class Zarr3Document(NodeDocument):
         if fill_value is None and defined is not node:
             fill_value = defined.metadata.fill_value
         if node.dialect != V3.name:
-            attributes = in_order(node.attributes, attributes, (DIMENSIONS, FILL_VALUE))
+            attributes = in_order(node.attributes, attributes, (DIMENSIONS, cf.NAME))
         shape = written.metadata.shape
         is_same = fill_value is None and dump(dict(node.attributes)) == dump(dict(attributes))
         if node.metadata.shape != shape or (is_same and (self.live, shape) in self._context.hierarchy.live.half_erased):
@@ -166,6 +170,18 @@ def written_node(path: NodePath, ident: str, data: bytes) -> ArrayNode | GroupNo
     if metadata.shards:
         raise ContentInvalid(f"{ident}: arrays have no shards in zarr3/ and chunks/: omit sharding_indexed", key=ident)
     return replace(node, path=path, metadata=replace(metadata, codecs=codecs))
+
+
+def _without_bare_nan(written: ArrayNode, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the attributes of ``written`` with a ``_FillValue`` of NaN in its v3 form, and no ``missing_value`` of NaN.
+
+    A bare NaN that is ``stored`` already stays.
+    """
+    attributes, data_type = dict(written.attributes), written.metadata.data_type
+    value = attributes.get(cf.NAME)
+    if cf.is_plain_nan(data_type, value) and not cf.is_plain_nan(data_type, stored.get(cf.NAME)):
+        attributes[cf.NAME] = cf.encode(data_type, np.array(value, data_type.dtype).tobytes())
+    return cf.without_nan(data_type, attributes, stored)
 
 
 def _with_fill(metadata: ArrayMetadata) -> ArrayMetadata:
