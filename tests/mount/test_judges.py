@@ -230,23 +230,28 @@ def test_what_nccopy_writes_in_its_default_format_is_stored(tmp_path: Path) -> N
             assert run("ncdump", f"file://{mount.path}/chunks/copy#mode={mode},file").stdout.decode() == text
 
 
+@pytest.mark.parametrize("fill_value", ["NaN", "-999.5"])
 @pytest.mark.parametrize("mode", ["zarr", "nczarr"])
-def test_attributes_beside_a_fill_value_of_nan_are_copied_by_nccopy(mode: str, tmp_path: Path) -> None:
+def test_attributes_beside_a_fill_value_are_copied_by_nccopy(mode: str, fill_value: str, tmp_path: Path) -> None:
     """It writes a bare NaN, and ignores the error of close(2): units and names of dimensions were lost."""
     demand("ncgen", "nccopy", "ncdump")
     head = "netcdf copy {\ndimensions:\n\tx = 3 ;\nvariables:\n\tdouble v(x) ;\n"
-    marks = "\t\tv:_FillValue = NaN ;\n\t\tv:missing_value = NaN ;\n"
-    tail = '\t\tv:units = "m" ;\ndata:\n\n v = 1, NaN, 3 ;\n}\n'
+    marks = f"\t\tv:_FillValue = {fill_value} ;\n\t\tv:missing_value = {fill_value} ;\n"
+    tail = '\t\tv:units = "m" ;\ndata:\n\n v = 1, _, 3 ;\n}\n'
     (tmp_path / "copy.cdl").write_text(head + marks + tail)
     run("ncgen", "-4", "-o", tmp_path / "copy.nc", tmp_path / "copy.cdl")
     (tmp_path / "store").mkdir()
+    expected = head + tail.replace("_", "NaN") if fill_value == "NaN" else head + marks + tail
     with mounted(tmp_path / "store") as mount:
         run("nccopy", tmp_path / "copy.nc", f"file://{mount.path}/chunks/copy#mode={mode},file")
         assert not mount.errors()
-        assert run("ncdump", f"file://{mount.path}/chunks/copy#mode={mode},file").stdout.decode() == head + tail
+        assert run("ncdump", f"file://{mount.path}/chunks/copy#mode={mode},file").stdout.decode() == expected
     array = zarr.open_group(str(tmp_path / "store"), mode="r")["copy/v"]
-    assert array.attrs["units"] == "m" and not {"_FillValue", "missing_value"} & array.attrs.keys()
-    np.testing.assert_array_equal(array[:], [1, np.nan, 3])
+    assert isinstance(array, zarr.Array)
+    assert array.attrs["units"] == "m" and ("_FillValue" in array.attrs) == ("missing_value" in array.attrs) == (
+        fill_value != "NaN"
+    )
+    np.testing.assert_array_equal(array[:], [1, float(fill_value), 3])
 
 
 def test_netcdf_reads_text_outside_of_ascii(tmp_path: Path) -> None:

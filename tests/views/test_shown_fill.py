@@ -388,6 +388,59 @@ async def test_a_new_array_with_an_attribute_that_says_otherwise_is_refused() ->
         assert v3(await contents(store)) == (1, 1)
 
 
+NETCDF_DEFAULTS = [
+    ("<f4", 9.96921e36),
+    ("<f8", 9.96921e36),
+    ("|i1", -127),
+    ("|u1", 255),
+    ("<i2", -32767),
+    ("<u2", 65535),
+    ("<i4", -2147483647),
+    ("<u4", 4294967295),
+    ("<i8", -9223372036854775806),
+    ("<u8", 18446744073709551614),
+]
+
+
+@pytest.mark.parametrize("first", [".zarray", ".zattrs"])
+@pytest.mark.parametrize(("dtype", "default"), NETCDF_DEFAULTS)
+@trio_test
+async def test_a_default_of_netcdf_lies_beside_any_other_fill_value(dtype: str, default: Any, first: str) -> None:
+    """netCDF-C 4.9 writes the default where a variable has another ``_FillValue``, and ignores the error of close(2): NCO and CDO lost
+    all attributes, and missing data became numbers."""
+    store = MemoryStore()
+    await new_scene(store)
+    documents = {".zarray": array_document((4,), (2,), dtype, fill_value=default), ".zattrs": {"_FillValue": 3, "units": "m"}}
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        for name in sorted(documents, key=lambda each: each != first):
+            await s.write(f"a/{name}", documents[name])
+        assert (await s.json("a/.zarray"))["fill_value"] == 3 and (await s.json("a/.zattrs"))["units"] == "m"
+        await s.write("a/.zattrs", {"_FillValue": 4})
+        assert (await s.json("a/.zarray"))["fill_value"] == 4
+    async with tree_over(store) as tree:
+        assert (await Scene(tree, store).json("a/.zarray"))["fill_value"] == 4
+        # Missing chunks are what they were for netCDF-C.
+        np.testing.assert_allclose(await load(tree, "npy/a.npy"), np.full(4, default, dtype), rtol=1e-6)
+
+
+@trio_test
+async def test_members_of_netcdf_stay_where_attributes_change_the_fill_value() -> None:
+    """netCDF-C opens no hierarchy in which the documents of groups have them, and those of arrays do not."""
+    store = MemoryStore()
+    await new_scene(store)
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        document = json.loads(array_document((4,), (2,), "<f4", fill_value=None, _NCZARR_ARRAY={"dimrefs": ["/x"]}))
+        await s.write("a/.zarray", document)
+        await s.write("a/.zattrs", {"_FillValue": -999.0})
+        assert await s.json("a/.zarray") == document | {"fill_value": -999.0}
+        await s.write("a/.zarray", document | {"fill_value": -1.0})
+        assert await s.json("a/.zarray") == document | {"fill_value": -1.0}
+
+
 @pytest.mark.parametrize("first", [".zarray", ".zattrs"])
 @pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
 @trio_test

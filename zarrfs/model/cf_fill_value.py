@@ -32,6 +32,20 @@ NAME = "_FillValue"
 MISSING_VALUE = "missing_value"
 """The older attribute of CF 2.5.1 with the meaning of ``_FillValue``."""
 
+_NETCDF_DEFAULTS = {
+    "i1": -127,
+    "u1": 255,
+    "i2": -32767,
+    "u2": 65535,
+    "i4": -2147483647,
+    "u4": 4294967295,
+    "i8": -9223372036854775806,
+    "u8": 18446744073709551614,
+    "f4": 9.9692099683868690e36,
+    "f8": 9.9692099683868690e36,
+}
+"""``NC_FILL_BYTE`` and the others in netcdf.h, by type."""
+
 _KINDS = frozenset("biufcSU")
 _MAX_TEXT_NBYTES = 1 << 20
 
@@ -92,6 +106,17 @@ def without_nan(data_type: DataType, attributes: Mapping[str, Any], stored: Mapp
 def is_plain_nan(data_type: DataType, value: Any) -> bool:
     """True for NaN as a number, of which documents have the bare token, as attribute of an array of floating point."""
     return data_type.dtype.kind == "f" and isinstance(value, float) and math.isnan(value)
+
+
+def is_netcdf_default(data_type: DataType, element: bytes) -> bool:
+    """True if netCDF-C gives this fill value to a variable for which the program states none.
+
+    netCDF-C 4.9 writes it to ``.zarray`` also where the variable has another ``_FillValue``, and floats with six digits.
+    """
+    default = _NETCDF_DEFAULTS.get(data_type.dtype.str[1:])
+    return default is not None and math.isclose(
+        plain(data_type, element), default, rel_tol=1e-6 if data_type.dtype.kind == "f" else 0
+    )
 
 
 def decode(data_type: DataType, value: Any) -> bytes | None:

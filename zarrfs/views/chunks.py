@@ -24,6 +24,7 @@ from dataclasses import replace
 from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit
+from zarrfs.dialects.documents import patched
 from zarrfs.dialects.v2.dialect import ZARRAY, ZATTRS, ZGROUP, ZMETADATA
 from zarrfs.dialects.v3.names import DOCUMENT
 from zarrfs.errors import ContentInvalid, NotRepresentable, StoreFull
@@ -44,7 +45,7 @@ from zarrfs.views.chunks_documents import (
     separator_written,
 )
 from zarrfs.views.nodes.chunk import DecodedChunk, decoded_size
-from zarrfs.views.nodes.document import NodeDocument, check_only_shape_differs
+from zarrfs.views.nodes.document import NodeDocument, check_only_shape_differs, parsed
 from zarrfs.views.nodes.shown_copies import TimedDocument
 from zarrfs.views.nodes.view import NodeView
 from zarrfs.views.nodes.view_format import ViewFormat
@@ -198,6 +199,20 @@ class ChunksDocument(NodeDocument):
                 groups.keep(self.path, edit.attributes or {}, unstored=groups.unstored_at(self.path))
                 return
         await self._context.editor.amend(self.path, edit, of=self.live, seen=type(node))
+        if isinstance(node, ArrayNode):
+            self._restate_fill(node, replace(node, attributes=edit.attributes or {}))
+
+    def _restate_fill(self, before: ArrayNode, after: ArrayNode) -> None:
+        """Continue to show ``.zarray`` as it was written, but with the fill value that new attributes have given it.
+
+        netCDF-C opens no hierarchy in which the documents of groups have its members, and those of arrays do not.
+        """
+        document, beyond = self._view_format.ident(self.path, ZARRAY), self._view_format.beyond
+        rendered, changed = documents_of(before)[ZARRAY], documents_of(after)[ZARRAY]
+        text = self._state.text(document, rendered, beyond(before, ZARRAY))
+        if text is not None and text != rendered and changed != rendered:
+            fill_value = parsed(document, changed)["fill_value"]
+            self._state.wrote(document, changed, patched(document, text, ("fill_value",), fill_value), beyond(after, ZARRAY))
 
     def _is_removed(self, node: ArrayNode) -> Callable[[Coords], bool]:
         """Return a function that tells removed chunks: zarr-python 3 removes those outside of a smaller shape before it writes it."""

@@ -83,7 +83,8 @@ def attributes_from(node: ArrayNode, written: Mapping[str, Any], ident: str) -> 
     """Return the attributes that a write of ``written`` to ``.zattrs`` gives to ``node``. Raises `ContentInvalid`.
 
     If ``written`` has no ``_FillValue``, the stored one stays, since ``.zarray`` represents it: programs write an empty ``.zattrs``
-    first. Another one than ``.zarray`` has is refused, unless it cannot be written there first, as it is the array's own fill value.
+    first. Another one than ``.zarray`` has is refused, unless it cannot be written there first, as it is the array's own fill value, or
+    ``.zarray`` has what netCDF-C writes there in any case.
     """
     attributes, data_type = dict(written), node.metadata.data_type
     if not _is_apart(node):
@@ -103,6 +104,8 @@ def attributes_from(node: ArrayNode, written: Mapping[str, Any], ident: str) -> 
             attributes[cf.NAME] = cf.encode(data_type, new)
     elif cf.are_equal(data_type, element, new):
         attributes[cf.NAME] = before
+    elif new is not None and any(cf.is_netcdf_default(data_type, each) for each in (element, node.metadata.fill_bytes)):
+        attributes[cf.NAME] = cf.encode(data_type, new)
     elif _may_differ(node):
         raise _conflict(ident, written[cf.NAME])
     return attributes
@@ -171,7 +174,9 @@ def new_attributes(
         # In 2019 and 2022, NaN is missing data without the attribute, and beside another one.
         return attributes
     if cf.NAME in attributes and not cf.are_equal(data_type, written, fill):
-        raise _conflict(ident, attributes[cf.NAME])
+        if written is None or not cf.is_netcdf_default(data_type, fill):
+            raise _conflict(ident, attributes[cf.NAME])
+        fill = written
     return {**attributes, cf.NAME: cf.encode(data_type, fill)}
 
 
