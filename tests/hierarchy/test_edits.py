@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ from zarrfs.errors import (
     NotADirectory,
     NotPermitted,
     StoreAccessDenied,
+    StoreError,
     StoreFull,
     StoreTimeout,
     StoreUnsupported,
@@ -168,6 +170,37 @@ async def test_a_new_node_is_of_the_dialect_of_what_is_above_it_or_beside_it(
 ) -> None:
     async with editing(values) as e:
         assert (await e.editor.layout_for(NodePath(path))).dialect.name == dialect
+
+
+class Unreadable(InterruptedStore):
+    """A store in which the documents of the array ``a`` cannot be read until ``fails`` times it was tried."""
+
+    def __init__(self, inner: Store, error: StoreError, fails: float) -> None:
+        super().__init__(inner)
+        self.error, self.fails = error, fails
+
+    async def interrupt(self, operation: str, target: str) -> None:
+        if target.startswith("a/.z") and operation == "get_partial_values" and self.fails:
+            self.fails -= 1
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [StoreError("broken"), StoreAccessDenied("not readable")])
+@trio_test
+async def test_a_node_that_cannot_be_read_does_not_make_a_store_one_of_another_dialect(error: StoreError) -> None:
+    """The only array of a store without groups could not be read for a moment: the next one was of v3, with a v3 document at the root."""
+    values = {"a/.zarray": ARRAY, "a/0": bytes(4)}
+    async with editing(values, inner=Unreadable(MemoryStore(), error, math.inf)) as e:
+        for path in ("/b", "/g/b"):
+            with pytest.raises(type(error)):
+                await e.array(path)
+        assert await e.keys() == {*values}
+        # Another node tells as much.
+        await fill(e.store, {"c/.zarray": ARRAY})
+        await e.array("/b")
+        assert await e.keys() == {*values, "b/.zarray", "c/.zarray", ".zgroup"}
+    async with editing(values, inner=Unreadable(MemoryStore(), error, 1)) as e:
+        assert (await e.editor.layout_for(NodePath("/b"))).dialect.name == "v2"
 
 
 # --- creating -------------------------------------------------------------------------------------------------------------------

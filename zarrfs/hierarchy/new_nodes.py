@@ -19,7 +19,9 @@ from zarrfs.errors import (
     NoSuchEntry,
     NotADirectory,
     StaleEntry,
+    StoreError,
     StoreUnsupported,
+    raise_first,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, is_implicit
 from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
@@ -173,12 +175,14 @@ class NewNodes:
     async def _dialect_beside(self, path: NodePath, known: Collection[str]) -> str | None:
         """Return the dialect, among those ``known``, of the first node with documents under groups without, nearest to ``path`` first.
 
-        None if there is none.
+        None if there is none. Raises the store's error if a node that could not be read may be one.
         """
-        async with aclosing(self._near(path, known)) as near:
+        unread: list[StoreError] = []
+        async with aclosing(self._near(path, known, unread)) as near:
             async for node in near:
                 if not is_implicit(node) and node.dialect in known:
                     return node.dialect
+        raise_first([*unread])
         return None
 
     async def _form_near(self, path: NodePath, layout: Layout) -> str | None:
@@ -190,7 +194,8 @@ class NewNodes:
         hierarchy = layout.dialect.name, layout.prefix
         most = _SEARCHED_AGAIN if hierarchy in self._forms else None
         count = 0
-        async with aclosing(self._near(path, [layout.dialect.name])) as near:
+        unread: list[StoreError] = []
+        async with aclosing(self._near(path, [layout.dialect.name], unread)) as near:
             async for each in near:
                 if isinstance(each, ArrayNode) and each.form is not None and each.dialect == layout.dialect.name:
                     self._forms[hierarchy] = self._forms.get(hierarchy) or each.form
@@ -198,10 +203,13 @@ class NewNodes:
                 count += 1
                 if count == most:
                     break
-        return self._forms.setdefault(hierarchy, None)
+        # One that may not be read prevents nothing, and one that cannot be read now may be the first one later.
+        return self._forms.get(hierarchy) if unread else self._forms.setdefault(hierarchy, None)
 
-    async def _near(self, path: NodePath, known: Collection[str]) -> AsyncGenerator[Node]:
-        """Yield nodes under groups of the dialects ``known``, nearest to ``path`` first; not all if there are many."""
+    async def _near(self, path: NodePath, known: Collection[str], unread: list[StoreError]) -> AsyncGenerator[Node]:
+        """Yield nodes under groups of the dialects ``known``, nearest to ``path`` first; not all if there are many.
+
+        ``unread``: receives the error of one that the store does not give."""
         searched: set[NodePath] = set()
         count = 0
         for above in (path, *reversed(tuple(path.ancestors()))):
@@ -214,9 +222,17 @@ class NewNodes:
                 searched.add(here)
                 async for _, node in self._hierarchy.children(here):
                     count += 1
-                    yield node
+                    yield node if node.dialect or unread else await self._second_look(node, unread)
                     if isinstance(node, GroupNode) and node.dialect in known:
                         pending.append(node.path)
+
+    async def _second_look(self, node: Node, unread: list[StoreError]) -> Node:
+        """Return a node that could not be read as it is read now; as it was, with the error in ``unread``, if that fails again."""
+        try:
+            return await self._hierarchy.node(node.path) or node
+        except StoreError as error:
+            unread.append(error.again())
+            return node
 
     async def check(self, layout: Layout, path: NodePath, old_path: NodePath | None = None) -> None:
         """Raise `NotADirectory`, `NameInvalid`, `KeyTooLong` or `EntryExists` if no node can ever be created at ``path``.

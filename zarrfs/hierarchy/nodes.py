@@ -198,7 +198,7 @@ class Hierarchy:
     async def children(self, path: NodePath, names: Collection[str] | None = None) -> AsyncGenerator[tuple[str, Node]]:
         """Yield names and nodes directly below a group, by name, as they are read; bad ones are `UnsupportedNode`, attributes not large.
 
-        ``names``: those of `child_names`, if known."""
+        ``names``: those of `child_names`, if known. The dialect of a node that cannot be read is empty."""
         unanswered: list[StoreTimeout] = []
 
         async def look(name: str) -> Node | None:
