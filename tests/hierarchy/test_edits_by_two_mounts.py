@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from trio.testing import trio_test
 from tests.hierarchy.test_edits import DIALECTS, GROUP, V3_GROUP, Editing, editing
 from tests.support.stores import contents
 from zarrfs.dialects.base import Edit
-from zarrfs.errors import EntryExists, HiddenKeys, NotADirectory, StaleEntry
+from zarrfs.errors import EntryExists, HiddenKeys, NodeInDoubt, NotADirectory, StaleEntry
 from zarrfs.hierarchy.empty_groups import Unstored
 from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode
@@ -219,3 +220,38 @@ async def test_a_removed_group_does_not_return_with_a_group_made_in_it_or_a_node
         with pytest.raises(StaleEntry):
             await ours.editor.create(GroupNode(path=NodePath("/g/h"), dialect=dialect))
         assert await contents(store) == before
+
+
+@DIALECTS
+@trio_test
+async def test_a_document_that_another_program_is_writing_makes_no_other_node_of_its_own(dialect: str) -> None:
+    """The edits failed as if an array were in the place of the group, or nothing in that of the array: what was written was refused for
+    good, and dropped."""
+    a = NodePath("/g/a")
+    async with two(dialect, groups=("g/",)) as (ours, _, store):
+        node = await ours.array("/g/a")
+        for name in ("g/.zgroup", "g/a/.zarray") if dialect == "v2" else ("g/zarr.json", "g/a/zarr.json"):
+            whole = await store.get(Key(name))
+            assert whole is not None
+            await ours.reading.hierarchy.node(a)
+            await store.set(Key(name), bytes(whole)[:9])
+            before = await contents(store)
+            for edit in (
+                (
+                    ours.editor.create(replace(node, path=NodePath("/g/n"))),
+                    ours.editor.rename(a, NodePath("/g/n")),
+                    ours.editor.turn_into_array(replace(node, path=G)),
+                    ours.editor.erase(G, only_empty=True, seen=GroupNode),
+                )
+                if name.count("/") == 1
+                else (
+                    ours.editor.resize(a, (9,), erase_outside=False),
+                    ours.editor.amend(a, Edit(attributes={"by": "us"}), seen=ArrayNode),
+                    ours.editor.erase(a, only_empty=True, seen=ArrayNode),
+                )
+            ):
+                with pytest.raises(NodeInDoubt, match="unreadable"):
+                    await edit
+            assert await contents(store) == before
+            await store.set(Key(name), whole)
+        await ours.editor.resize(a, (9,), erase_outside=False)

@@ -44,6 +44,7 @@ from zarrfs.hierarchy.recorded_copies import copies_recorded
 from zarrfs.hierarchy.renaming import Renaming
 from zarrfs.hierarchy.revising import revise
 from zarrfs.hierarchy.storing_together import store_together
+from zarrfs.hierarchy.unforeseen import require_readable
 from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.metadata import ArrayNode, GroupNode
@@ -257,7 +258,7 @@ class NodeEditor:
         Raises `EntryExists` if the path is an array, and as `require_no_nodes`.
         """
         async with self._listing(node.path) as layout:
-            before = await self._hierarchy.node(node.path)
+            require_readable(before := await self._hierarchy.node(node.path))
             if not isinstance(before, GroupNode):
                 raise EntryExists(f"{node.path}: not a group", key=node.path)
             await require_no_nodes(self._hierarchy, self._store, before)
@@ -302,6 +303,7 @@ class NodeEditor:
         """
         async with self.editing(path) as layout:
             node = await self._hierarchy.node(path)
+            require_readable(node)
             if not isinstance(node, ArrayNode):
                 raise NoSuchEntry(f"{path}: no such array", key=path)
             if len(shape) != node.metadata.ndim:

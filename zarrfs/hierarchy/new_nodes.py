@@ -30,6 +30,7 @@ from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.putting import put_all
+from zarrfs.hierarchy.unforeseen import require_readable
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
@@ -153,8 +154,9 @@ class NewNodes:
             raise HiddenKeys(f"{path}: not empty: the store holds {found[0]!r} there, which is not shown", key=path)
 
     async def node_at(self, path: NodePath, seen: Seen | None = None) -> Node:
-        """Return the node at ``path``. Raises `NoSuchEntry`; `StaleEntry` if it is of another kind than the one ``seen`` there."""
+        """Return the node at ``path``. Raises `NoSuchEntry`, `NodeInDoubt`; `StaleEntry` if it is of another kind than ``seen``."""
         node = await self._hierarchy.node(path)
+        require_readable(node)
         if node is None:
             raise NoSuchEntry(f"{path}: no such node", key=path)
         if seen is not None and not isinstance(node, seen if isinstance(seen, type) else type(seen)):
@@ -237,13 +239,15 @@ class NewNodes:
     async def check(self, layout: Layout, path: NodePath, old_path: NodePath | None = None) -> None:
         """Raise `NotADirectory`, `NameInvalid`, `KeyTooLong` or `EntryExists` if no node can ever be created at ``path``.
 
-        ``old_path``: the node to be renamed to it. Raises `StaleEntry` if it would be in a group that is unstored and gone.
+        ``old_path``: the node to be renamed to it. Raises `StaleEntry` if it would be in a group that is unstored and gone,
+        `NodeInDoubt` if the documents of a node above are unreadable.
         """
         group = path if self._hierarchy.empty_groups.is_unstored(path) else path.parent
         if not await is_group_left(self._hierarchy, group):
             raise StaleEntry(f"{path}: another program has removed the group in which {group} was", key=path)
         for above in path.ancestors():
             node = await self._hierarchy.node(above)
+            require_readable(node)
             if node is not None and not isinstance(node, GroupNode):
                 raise NotADirectory(f"{above}: not a group", key=path)
             if node is None:

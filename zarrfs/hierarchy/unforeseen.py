@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 
-from zarrfs.errors import UNSUPPORTED, ZarrfsError
+from zarrfs.errors import UNSUPPORTED, NodeInDoubt, ZarrfsError
 from zarrfs.keys import NodePath
-from zarrfs.model.metadata import UnsupportedNode
+from zarrfs.model.metadata import Node, UnsupportedNode
 
 log = logging.getLogger(__name__)
 
@@ -29,3 +29,10 @@ def unusable(path: NodePath, dialect: str, error: Exception) -> UnsupportedNode:
     """Return the node at ``path``, whose documents raised ``error``."""
     bad = not isinstance(error, UNSUPPORTED)
     return UnsupportedNode(path=path, dialect=dialect, reason=reason_of(path, error), bad=bad)
+
+
+def require_readable(node: Node | None) -> None:
+    """Raise `NodeInDoubt` if the documents of ``node`` are bad, as while another program writes them in place: of what kind it is, and
+    whether it is the one that the caller means, is unknown."""
+    if isinstance(node, UnsupportedNode) and node.bad:
+        raise NodeInDoubt(f"{node.path}: its documents are unreadable: {node.reason}", key=node.path)

@@ -14,6 +14,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.dialects.documents import check_bare_tokens, parse_object
 from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry
 from zarrfs.hierarchy.new_nodes import reread_above
+from zarrfs.hierarchy.unforeseen import require_readable
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode
 from zarrfs.vfs.content import Snapshot
@@ -173,6 +174,7 @@ class NodeDocument(DocumentContent):
     async def _node(self) -> ArrayNode | GroupNode:
         node = await self._found()
         if node is None:
+            require_readable(await self._context.hierarchy.node(self.path))
             raise NoSuchEntry(f"no node at {self.path}", key=self.ident)
         return node
 
