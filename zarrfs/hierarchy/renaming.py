@@ -36,6 +36,7 @@ from zarrfs.hierarchy.new_nodes import NewNodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
+from zarrfs.hierarchy.spellings import is_same_node
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.moving import moving
@@ -80,6 +81,11 @@ class Renaming:
         if node is None:
             raise NoSuchEntry(f"{path}: no such node", key=path)
         target = await self._hierarchy.node(new_path)
+        if target is not None and await is_same_node(self._hierarchy, path, new_path):
+            if not layout.per_node and not begins_at(layout, path):
+                raise EntryExists(f"{new_path}: the file system takes this name for that of {path}", key=new_path)
+            # Only the spelling of its name changes.
+            target = None
         if target is not None and not (over and isinstance(target, ArrayNode)):
             raise EntryExists(f"{new_path}: node exists", key=new_path)
         if target is not None:

@@ -29,6 +29,7 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.new_nodes import require_no_nodes
+from zarrfs.hierarchy.spellings import is_same_node
 from zarrfs.keys import ROOT, NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs.content import Content
@@ -239,7 +240,7 @@ class NodeFolder(OverlayDirectory):
             await self._context.editor.check_creatable(path, folder.path)
         else:
             await self._context.editor.check_rename(folder.path, path)
-        if isinstance(target, NodeFolder):
+        if isinstance(target, NodeFolder) and not await is_same_node(self._context.hierarchy, folder.path, path):
             await target.erase()
         await groups_from_undecided(self.view_format, path.parent)
         # Staged files, and state kept by name, follow as in a rename through another view.

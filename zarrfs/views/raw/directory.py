@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from zarrfs import durability
 from zarrfs.buffers import Buffer
 from zarrfs.errors import AcrossViews, DirectoryNotEmpty, NameInvalid, NotPermitted, StoreUnsupported, raise_first
+from zarrfs.hierarchy.spellings import is_same_folder
 from zarrfs.keys import APART, Key, Prefix
 from zarrfs.stores.values import DirEntry
 from zarrfs.vfs import names
@@ -229,7 +230,7 @@ class RawDirectory(OverlayDirectory):
             return
         if new.startswith(old):
             raise NameInvalid(f"{old!r} cannot be moved into itself", key=new)
-        if isinstance(target, RawDirectory):
+        if isinstance(target, RawDirectory) and not await is_same_folder(self._store, old, new):
             await target._require_empty()
         await self._context.staging.publish_below(folder.here)
         await self._context.flush_queued(old)

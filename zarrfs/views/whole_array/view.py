@@ -19,6 +19,7 @@ from zarrfs.errors import (
     NotRepresentable,
 )
 from zarrfs.hierarchy.node_changes import NodeChange
+from zarrfs.hierarchy.spellings import is_same_node
 from zarrfs.keys import ROOT, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.change import Change
@@ -278,7 +279,7 @@ class WholeArrayGroup(OverlayDirectory):
         if folder.path == new:
             return
         await self.context.editor.check_rename(folder.path, new)
-        if isinstance(target, WholeArrayGroup):
+        if isinstance(target, WholeArrayGroup) and not await is_same_node(self.context.hierarchy, folder.path, new):
             await target._require_empty()
             await self.context.editor.erase(new, only_empty=True, seen=GroupNode)
         # Staged files in it move with it.
