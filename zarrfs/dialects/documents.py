@@ -21,7 +21,7 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -146,10 +146,19 @@ def patched(key: str, data: bytes, path: Sequence[str], value: Any) -> bytes:
     raise ValueError("path of a member must not be empty")
 
 
-def merged(key: str, data: bytes, path: Sequence[str], changes: Mapping[str, Any], gone: Collection[str] = ()) -> bytes:
+def merged(
+    key: str,
+    data: bytes,
+    path: Sequence[str],
+    changes: Mapping[str, Any],
+    gone: Collection[str] = (),
+    *,
+    group_of: Callable[[str], str] | None = None,
+) -> bytes:
     """Return ``data`` with members of the object at ``path`` set to ``changes``, and the members ``gone`` removed.
 
-    A `patched` of many members of one object in one pass: the others keep every byte, and new ones come last.
+    A `patched` of many members of one object in one pass: the others keep every byte, and new ones come last, or after the last one of
+    their group with ``group_of``: see `_in_groups`.
     """
     document, _ = _parse(key, data, MEMBERS)
     text = document.text
@@ -163,15 +172,48 @@ def merged(key: str, data: bytes, path: Sequence[str], changes: Mapping[str, Any
     line = "\n" + unit * depth if unit else ""
     members, last = _members(document, at)
     written = {name: _indented(value, unit, depth) for name, value in changes.items()}
-    pieces, begin = [], at + 1
+    found, begin = [], at + 1
     for name, (start, stop) in members.items():
         end = stop if stop == last else text.index(",", stop)
         if name not in gone:
-            pieces.append(text[begin:start] + written.pop(name) if name in written else text[begin:end])
+            found.append((name, text[begin:start] + written.pop(name) if name in written else text[begin:end]))
         begin = end + 1
-    pieces += [f"{line or (' ' if pieces or n else '')}{json.dumps(name)}: {new}" for n, (name, new) in enumerate(written.items())]
+    new = [
+        (name, f"{line or (' ' if found or n else '')}{json.dumps(name)}: {each}") for n, (name, each) in enumerate(written.items())
+    ]
+    pieces = [piece for _, piece in (_in_groups(found, new, group_of) if group_of is not None else found + new)]
     tail = text[last:] if members else ("\n" + unit * (depth - 1) if unit and pieces else "") + text[document.skip(at + 1) :]
     return (text[: at + 1] + ",".join(pieces) + tail).encode()
+
+
+Pieces = list[tuple[str, str]]
+
+
+def _in_groups(found: Pieces, new: Pieces, group_of: Callable[[str], str]) -> Pieces:
+    """Return members with their texts so that, of those at one depth, the members of each group follow one another.
+
+    ``group_of``: the path of the group of a member. Where two parts of a group have members of another one between them, zarr-python 3
+    forgets the first part: it does not find these nodes, or not even the root of the hierarchy. What is in this order keeps it."""
+    added: dict[str, Pieces] = {}
+    for each in new:
+        added.setdefault(group_of(each[0]), []).append(each)
+    last = {group_of(name): n for n, (name, _) in enumerate(found)}
+    ordered: Pieces = []
+    for n, each in enumerate(found):
+        ordered.append(each)
+        if last[group := group_of(each[0])] == n:
+            ordered += added.pop(group, [])
+    ordered += itertools.chain.from_iterable(added.values())
+    groups: dict[str, Pieces] = {}
+    is_together = True
+    present: dict[int, str] = {}
+    for each in ordered:
+        group = group_of(each[0])
+        depth = group.count("/") + bool(group)
+        is_together &= group not in groups or present[depth] == group
+        present[depth] = group
+        groups.setdefault(group, []).append(each)
+    return ordered if is_together else list(itertools.chain.from_iterable(groups.values()))
 
 
 def check_bare_tokens(before: Any, after: Any, name: str = "") -> None:

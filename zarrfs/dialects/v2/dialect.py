@@ -251,7 +251,7 @@ class V2Layout(Layout):
                 changes.setdefault(group, {}).update({relative + name: document for name, document in read.items()})
                 gone.setdefault(group, []).extend(relative + name for name in _NAMES if name not in read)
         return {
-            key: merged(key, documents[key], ["metadata"], changes[group], gone[group])
+            key: merged(key, documents[key], ["metadata"], changes[group], gone[group], group_of=_group_of)
             for group in changes
             if (key := self._copy_key(group)) in documents and self._copy_in(group, documents) is not None
         }
@@ -262,7 +262,7 @@ class V2Layout(Layout):
             key, copy = self._copy_key(group), self._copy_in(group, documents)
             gone = [name for name in copy.documents if name.startswith(_relative(path, group))] if copy is not None else []
             if gone:
-                found[key] = merged(key, documents[key], ["metadata"], {}, gone)
+                found[key] = merged(key, documents[key], ["metadata"], {}, gone, group_of=_group_of)
         return found
 
     def check_name(self, name: str) -> None:
@@ -330,6 +330,11 @@ class _Source:
 
     def read(self, loose: Collection[tuple[str, ...]] = ()) -> dict[str, Any]:
         return parse_object(self.key, self.value, loose) if isinstance(self.value, bytes) else parsed(self.key, self.value, loose)
+
+
+def _group_of(member: str) -> str:
+    """Return the path of the group of the node that a document of a consolidated copy describes."""
+    return member.rpartition("/")[0].rpartition("/")[0]
 
 
 def _relative(path: NodePath, group: NodePath) -> str:

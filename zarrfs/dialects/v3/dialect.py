@@ -228,7 +228,7 @@ class V3Layout(Layout):
                 document.pop(MEMBER, None)
                 changes.setdefault(self._key(ancestor), {})[relative] = document
         return {
-            key: merged(key, documents[key], [MEMBER, "metadata"], changes.get(key, {}), gone.get(key, ()))
+            key: merged(key, documents[key], [MEMBER, "metadata"], changes.get(key, {}), gone.get(key, ()), group_of=_group_of)
             for key in (changes | gone)
             if key in documents and _copies(key, documents[key]) is not None
         }
@@ -240,7 +240,7 @@ class V3Layout(Layout):
             copies = _copies(key, documents[key]) if key in documents else None
             gone = [each for each in copies or () if each == relative or each.startswith(relative + "/")]
             if gone:
-                found[key] = merged(key, documents[key], [MEMBER, "metadata"], {}, gone)
+                found[key] = merged(key, documents[key], [MEMBER, "metadata"], {}, gone, group_of=_group_of)
         return found
 
     def unsharded(self, key: Key, document: bytes) -> bytes:
@@ -319,6 +319,11 @@ def _members(edit: Edit) -> dict[str, Any]:
     if edit.dimension_names is not None:
         members["dimension_names"] = list(edit.dimension_names)
     return members
+
+
+def _group_of(member: str) -> str:
+    """Return the path of the group of a node, by the names of a consolidated copy."""
+    return member.rpartition("/")[0]
 
 
 def _relative(path: NodePath, ancestor: NodePath) -> str:
