@@ -28,10 +28,13 @@ def main() -> None:
         from zarrfs.command.exit_codes import ended
         from zarrfs.command.serving import serve
 
-        sys.exit(ended(lambda: serve(*adopted), [adopted[0].store]))
-    from zarrfs.command.main import run
+        code = ended(lambda: serve(*adopted), [adopted[0].store])
+    else:
+        from zarrfs.command.main import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    standard_files.drop_unwritable()
+    sys.exit(code)
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

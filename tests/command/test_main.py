@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,11 +118,44 @@ def test_an_unexpected_error_is_one_line_too() -> None:
     assert "KeyError" in outcome.message and "--log-level debug" in outcome.message and "\n" not in outcome.message
 
 
-def test_an_output_that_cannot_be_written_is_no_defect(tmp_path: Path) -> None:
+def ends(command: list[str | Path], **streams: Any) -> tuple[int, bytes]:
+    """Run a module with Python's usual buffers, which it flushes late; return its exit code and its errors."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        check=False,
+        env=environment,
+        **{"stderr": subprocess.PIPE, "stdout": subprocess.PIPE} | streams,
+    )
+    return done.returncode, done.stderr or b""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["info", "{tmp}"], ["info", "--json", "{tmp}"], ["check", "{tmp}"], ["check", "--json", "{tmp}"], ["--version"]]
+)
+def test_an_output_that_cannot_be_written_is_no_defect_and_no_success(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "zarrfs", "info", tmp_path], stdout=full, stderr=subprocess.PIPE, check=False)
-    assert (done.returncode, done.stderr) == (1, b"zarrfs: No space left on device\n")
+        ended = ends(["zarrfs", *(argument.format(tmp=tmp_path) for argument in arguments)], stdout=full)
+    assert ended == (1, b"zarrfs: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["zarrfs", "info", "/none"], 3),
+        (["zarrfs", "umount", "/none"], 5),
+        (["zarrfs.command.mount_helper", "mount.zarrfs", "/none", "/none"], 32),
+        (["zarrfs.command.mount_helper", "umount.zarrfs", "/none"], 32),
+    ],
+)
+def test_an_error_that_cannot_be_printed_changes_no_exit_code(command: list[str | Path], code: int) -> None:
+    with open("/dev/full", "w") as full:
+        assert ends(command, stderr=full) == (code, b"")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as broken:
+        assert ends(command, stderr=broken) == (code, b"")
 
 
 @pytest.mark.parametrize(

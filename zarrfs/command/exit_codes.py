@@ -47,13 +47,16 @@ def ended(command: Callable[[], object], urls: Sequence[str]) -> int:
     """Run ``command`` and return its exit code. Errors are printed, without the secrets of ``urls``."""
     try:
         code = command()
+        # Not left to the interpreter's end, where a full disk would be neither a line nor an exit code of the table.
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except Interrupted as error:
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 (each has a line and an exit code)
         if isinstance(cause(error), BrokenPipeError):
-            # The reader of stdout closed it (`zarrfs info x | head`): print nothing, and suppress the interpreter's last flush.
+            # The reader of stdout closed it (`zarrfs info x | head`): print nothing.
             sys.stdout = None
             return 1
         log_cause(logging.DEBUG, error, urls)

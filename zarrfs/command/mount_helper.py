@@ -12,6 +12,7 @@ the user.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import os
@@ -19,7 +20,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NoReturn, Self
 
 from zarrfs import __version__
 from zarrfs.command.answering import absolute, check_before, located
@@ -57,12 +58,17 @@ _WITH_VALUE = {_MOUNT: "Not", _UMOUNT: "Nt"}
 
 def mount() -> None:
     """Run the command ``mount.zarrfs``."""
-    sys.exit(run(_MOUNT, sys.argv[1:]))
+    _end(run(_MOUNT, sys.argv[1:]))
 
 
 def umount() -> None:
     """Run the command ``umount.zarrfs``."""
-    sys.exit(run(_UMOUNT, sys.argv[1:]))
+    _end(run(_UMOUNT, sys.argv[1:]))
+
+
+def _end(code: int) -> NoReturn:
+    standard_files.drop_unwritable()
+    sys.exit(code)
 
 
 def run(program: str, arguments: Sequence[str]) -> int:
@@ -73,7 +79,9 @@ def run(program: str, arguments: Sequence[str]) -> int:
         return 0
 
     def print_line(line: str) -> None:
-        print(f"{program}: {printable_lines(line)}", file=sys.stderr, flush=True)
+        # As in `exit_codes.print_line`.
+        with contextlib.suppress(OSError):
+            print(f"{program}: {printable_lines(line)}", file=sys.stderr, flush=True)
 
     # URLs whose secrets error messages must not show.
     urls = list(arguments)
@@ -286,4 +294,4 @@ def _require_ours(descriptor: int, namespace: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1], sys.argv[2:]))
+    _end(run(sys.argv[1], sys.argv[2:]))

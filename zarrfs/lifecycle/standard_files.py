@@ -1,7 +1,11 @@
-"""Standard input, output and error of a process that was started with one of them closed (``zarrfs mount -f x m 2>&-``).
+"""Standard input, output and error of a process that was started with one of them closed, or not writable.
 
-The kernel gives each opened file the lowest free number. A value of a store, being written, would be standard error: libraries and
-child processes would write their messages into it. Python then has no `sys.stderr` either, which libraries use without a check.
+``zarrfs mount -f x m 2>&-``: the kernel gives each opened file the lowest free number. A value of a store, being written, would be
+standard error: libraries and child processes would write their messages into it. Python then has no `sys.stderr` either, which libraries
+use without a check.
+
+``zarrfs umount m 2>log`` on a full disk, or in a pipe whose reader has ended: Python replaces the exit code by 120 if its last flush
+fails.
 """
 
 from __future__ import annotations
@@ -22,3 +26,13 @@ def open_missing() -> None:
     for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 (open as long as the process)
+
+
+def drop_unwritable() -> None:
+    """Drop output that cannot be written, so that the exit code of this process stays its own. Called last, before the exit."""
+    for name in ("stdout", "stderr"):
+        try:
+            if (stream := getattr(sys, name)) is not None:
+                stream.flush()
+        except OSError:
+            setattr(sys, name, None)
