@@ -22,7 +22,7 @@ def test_relative_ones_are_ignored(relative: str, monkeypatch: pytest.MonkeyPatc
     assert (user_folders.state(), user_folders.cache()) == ("/home/of/.local/state", "/home/of/.cache")
 
 
-@pytest.mark.parametrize("home", ["relative", None])
+@pytest.mark.parametrize("home", ["relative", "", None])
 def test_without_a_home_it_is_that_of_the_user(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)

@@ -26,7 +26,7 @@ def _folder(variable: str, below_home: str) -> str:
 
 
 def _home() -> str:
-    home = os.path.expanduser("~")
+    home = os.environ.get("HOME", "")
     if not os.path.isabs(home):
         try:
             home = pwd.getpwuid(os.getuid()).pw_dir
