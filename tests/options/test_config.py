@@ -167,6 +167,7 @@ def test_commas_in_values(text: str, parts: list[str]) -> None:
         ({"flags": {"metadata_ttl": "-1"}}, ["--metadata-ttl", "'-1'"]),
         ({"flags": {"metadata_ttl": "nan"}}, ["--metadata-ttl", "'nan'"]),
         ({"flags": {"timeout": "0"}}, ["--timeout", "more than 0"]),
+        ({"flags": {"timeout": "1e7"}}, ["--timeout", "at most 1000000 seconds"]),
         ({"flags": {"memory_limit": "lots"}}, ["--memory-limit", "'lots'"]),
         ({"flags": {"log_level": "loud"}}, ["--log-level", "'loud'"]),
         ({"flags": {"view": "a", "views": "b"}}, ["exclude each other"]),

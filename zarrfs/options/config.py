@@ -37,6 +37,9 @@ _PLACES = {
 
 _ANYWHERE = "the file does not depend on the current folder"
 
+# Seconds (eleven days): poll(2) waits for at most 2^31 milliseconds, and some waits are a little longer than the deadline.
+_LONGEST = 1_000_000
+
 # Names of mount(8) for options that have another name here.
 _SYNONYMS = {
     "ro": ("read_only", "yes"),
@@ -83,10 +86,10 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _positive_seconds(text: str) -> float:
+def _deadline(text: str) -> float:
     value = _seconds(text)
-    if value == 0:
-        raise ValueError("expected more than 0 seconds")
+    if not 0 < value <= _LONGEST:
+        raise ValueError(f"expected more than 0 and at most {_LONGEST} seconds")
     return value
 
 
@@ -194,7 +197,7 @@ class MountConfig:
         "Memory for cached, staged data [default: 1/10, up to 4GiB]",
     )
     cache_dir: str | None = _option(None, _path, "DIR", "Caches", "Spill folder [default: $XDG_CACHE_HOME/zarrfs, else $TMPDIR]")
-    timeout: float = _option(60.0, _positive_seconds, "SECONDS", "Caches", "Deadline of one store operation")
+    timeout: float = _option(60.0, _deadline, "SECONDS", "Caches", "Deadline of one store operation")
     durable: bool = _option(False, _boolean, "", "Writing", "Sync to disk at every close, not only at fsync")
     shard_delay: float = _option(5.0, _seconds, "SECONDS", "Writing", "Delay before an incomplete shard is stored")
     resize_erases: bool = _option(False, _boolean, "", "Writing", "Erase chunks outside a shape reduced in .zarray")
