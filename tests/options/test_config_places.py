@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,15 @@ def test_wherever_the_file_is_named(file: Path) -> None:
     ):
         assert config.mountpoint == "/mnt/air"
     assert mountpoint_of(str(file), {}) == mountpoint_of(None, {"ZARRFS_CONFIG": str(file)}) == "/mnt/air"
+
+
+@pytest.mark.parametrize("sources", [{"config_file": ""}, {"mount_options": ["config="]}])
+def test_an_empty_name_of_a_file_protects_nothing_and_is_refused(sources: dict[str, Any], file: Path) -> None:
+    with pytest.raises(UsageError, match="no configuration file given"):
+        resolve("/x", "/m", environment={"ZARRFS_CONFIG": str(file)}, **sources)
+    with pytest.raises(UsageError, match="no configuration file given"):
+        mountpoint_of("", {"ZARRFS_CONFIG": str(file)})
+    assert resolve("/x", "/m", environment={"ZARRFS_CONFIG": ""}) == MountConfig(store="/x", mountpoint="/m")
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,7 @@ def resolve(
     """
     environment = os.environ if environment is None else environment
     from_o = _from_mount_options(mount_options, unknown)
-    config_file = config_file or from_o.pop("config", None) or environment.get("ZARRFS_CONFIG")
+    config_file = _config_file((config_file, from_o.pop("config", None)), environment)
     from_file = _from_toml(config_file) if config_file else {}
     sources: list[tuple[Callable[[str], str], dict[str, str]]] = [
         (
@@ -285,7 +285,7 @@ def resolve(
 
 def mountpoint_of(config_file: str | None, environment: Mapping[str, str] | None = None) -> str:
     """Return the mountpoint in a TOML file: ``config_file``, else that of ``ZARRFS_CONFIG``. Raises `UsageError`."""
-    config_file = config_file or (os.environ if environment is None else environment).get("ZARRFS_CONFIG")
+    config_file = _config_file((config_file,), os.environ if environment is None else environment)
     return _required("mountpoint", _from_toml(config_file) if config_file else {}, config_file, command="umount")
 
 
@@ -313,6 +313,17 @@ def split_mount_options(text: str) -> list[str]:
 def join_mount_options(options: Iterable[str]) -> str:
     """Return the argument of ``-o`` that `split_mount_options` splits into ``options``."""
     return ",".join(re.sub(r'([\\,"])', r"\\\1", option) for option in options)
+
+
+def _config_file(arguments: Iterable[str | None], environment: Mapping[str, str]) -> str | None:
+    """Return the TOML file of the first argument given, else that of the environment. Raises `UsageError` for an empty argument."""
+    for file in arguments:
+        if file is not None:
+            if not file:
+                # In a script, an unset variable: without the file's options a store would be writable that they protect.
+                raise UsageError("no configuration file given: expected a path")
+            return file
+    return environment.get("ZARRFS_CONFIG") or None
 
 
 def _variable(name: str) -> str:
