@@ -150,3 +150,22 @@ def test_what_a_user_lacks_is_said_before_the_mount(config: MountConfig, tmp_pat
         before.check_fuse(others, device, str(conf))
     conf.write_text("user_allow_other # as everywhere\n")
     before.check_fuse(others, device, str(conf))
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("CapEff:\t0000000000000000\nCapBnd:\t000001ffffffffff\nNoNewPrivs:\t0\n", ""),
+        ("CapEff:\t0000000000000000\nCapBnd:\t000001ffffffffff\nNoNewPrivs:\t1\n", "no_new_privs"),
+        ("CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\nNoNewPrivs:\t1\n", ""),
+        ("CapEff:\t00000000a80425fb\nCapBnd:\t00000000a80425fb\nNoNewPrivs:\t0\n", "CAP_SYS_ADMIN"),
+        ("Name:\tzarrfs: x\n", ""),
+        (None, ""),
+    ],
+    ids=["user", "no_new_privs", "root", "container", "old kernel", "no /proc"],
+)
+def test_what_hinders_every_mount_is_named(status: str | None, words: str, tmp_path: Path) -> None:
+    if status is not None:
+        (tmp_path / "status").write_text(status)
+    hindrance = before.hindrance(str(tmp_path / "status"))
+    assert words in hindrance and bool(words) == bool(hindrance)

@@ -176,6 +176,23 @@ def test_without_fuse() -> None:
     ]
 
 
+def test_what_a_service_or_container_withholds_is_named() -> None:
+    said = lines("""
+    code as 65534 setpriv --no-new-privs zarrfs mount "$A/s.zarr" "$A/m"
+    code as 65534 setpriv --no-new-privs zarrfs mount -f "$A/s.zarr" "$A/m"
+    code setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin "$SCRIPTS/zarrfs" mount "$A/s.zarr" "$A/m"
+    """)
+    kernel = "fusermount3: mount failed: Operation not permitted"
+    failed = "zarrfs: W/65534/m: mount failed: fuse_session_mount failed"
+    privileges = f"{failed}: fusermount3 cannot mount with no_new_privs: do without `NoNewPrivileges=` of a service, "
+    assert said == [
+        *(f"{privileges}`no-new-privileges` of a container", f"  {kernel}", "code 6"),
+        *(kernel, f"{privileges}`no-new-privileges` of a container", "code 6"),
+        f"{failed}: no process may mount here, for want of CAP_SYS_ADMIN: a container needs `--cap-add SYS_ADMIN`",
+        *(f"  {kernel}", "code 6"),
+    ]
+
+
 @pytest.mark.full_length
 def test_allow_other_of_a_user_is_roots_choice() -> None:
     said = lines("""

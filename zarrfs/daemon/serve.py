@@ -292,16 +292,16 @@ async def _let_go(notifier: Notifier, watcher: Watcher | None) -> None:
         watcher.abort()
 
 
-def _mount(operations: Operations, config: MountConfig, mountpoint: str, writable: bool) -> Connection | None:
+def _mount(operations: Operations, config: MountConfig, folder: str, writable: bool) -> Connection | None:
     # Escaped for lists of mounts: the kernel escapes white space and backslashes only.
     options = {"fsname": printable(public_url(config.source or config.store)), "subtype": "zarrfs"}
     asked = {"ro": not writable, "allow_other": config.allow_other, "noexec": config.noexec}
     flags = ["nosuid", "nodev", "noatime", "default_permissions", *(flag for flag, so in asked.items() if so)]
     try:
-        return kernel.mount(operations, mountpoint, options, flags)
+        return kernel.mount(operations, folder, options, flags)
     except FuseUnavailable as error:
         # Foreseeable errors were checked by `zarrfs.lifecycle.mountpoint`; libfuse prints others on stderr, which the parent relays.
-        raise FuseUnavailable(f"{config.mountpoint}: mount failed: {error}") from error
+        raise FuseUnavailable(f"{config.mountpoint}: mount failed: {error}{mountpoint.hindrance()}") from error
 
 
 def _unstored(losses: Losses) -> str:

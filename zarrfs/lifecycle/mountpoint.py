@@ -25,6 +25,9 @@ from zarrfs.stores import own_files
 
 log = logging.getLogger(__name__)
 
+# <linux/capability.h>
+_CAP_SYS_ADMIN = 1 << 21
+
 
 def check(config: MountConfig, store_path: str | None, print_line: Callable[[str], None] = lambda line: None) -> None:
     """Check all that can be known before the store is opened; ``store_path``: its local path, if any.
@@ -158,6 +161,22 @@ def check_fuse(config: MountConfig, device: str = "/dev/fuse", fuse_conf: str = 
         raise FuseUnavailable("fusermount3 not found: install fuse3 (Debian and Ubuntu: `sudo apt install fuse3`)")
     if config.allow_other and not _lets_users_allow_other(fuse_conf):
         raise FuseUnavailable(f"allow_other: not permitted: root must add a line `user_allow_other` to {fuse_conf}")
+
+
+def hindrance(status: str = "/proc/self/status") -> str:
+    """Return what prevents every mount by this process, with advice, to be appended to an error; empty if nothing is known."""
+    try:
+        text = Path(status).read_text(errors="replace")
+    except OSError:
+        return ""
+    fields = {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+    effective, bounding = (int(fields.get(name, "-1"), 16) & _CAP_SYS_ADMIN for name in ("CapEff", "CapBnd"))
+    if not bounding:
+        return ": no process may mount here, for want of CAP_SYS_ADMIN: a container needs `--cap-add SYS_ADMIN`"
+    if not effective and fields.get("NoNewPrivs") == "1":
+        where = "`NoNewPrivileges=` of a service, `no-new-privileges` of a container"
+        return f": fusermount3 cannot mount with no_new_privs: do without {where}"
+    return ""
 
 
 def _lets_users_allow_other(fuse_conf: str) -> bool:
