@@ -140,6 +140,24 @@ def test_an_output_that_cannot_be_written_is_no_defect_and_no_success(arguments:
     assert ended == (1, b"zarrfs: No space left on device\n")
 
 
+@pytest.mark.parametrize("command", ["info", "check"])
+def test_a_pipe_is_no_terminal_whatever_the_environment_forces(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Services that run tests set FORCE_COLOR: there, output was broken to a width, with progress bars in it."""
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
+    arguments: list[str | Path] = ["zarrfs", command, tmp_path]
+    with open(tmp_path / "plain", "wb") as plain, open(tmp_path / "forced", "wb") as forced:
+        assert ends(arguments, stdout=plain) == (0, b"")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        assert ends(arguments, stdout=forced) == (0, b"")
+    assert (tmp_path / "forced").read_bytes() == (tmp_path / "plain").read_bytes() != b""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as broken:
+        assert ends(arguments, stdout=broken) == (1, b"")
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [

@@ -189,8 +189,6 @@ def _info(config: MountConfig, node: str | None, as_json: bool) -> int:
     garbage.collect_nothing()
     import json
 
-    from rich.console import Console
-
     from zarrfs.lifecycle import interrupts
     from zarrfs.options import log_file
     from zarrfs.options.redact import public_url
@@ -207,7 +205,7 @@ def _info(config: MountConfig, node: str | None, as_json: bool) -> int:
         print(json.dumps(description, indent=2, allow_nan=False))
 
     async def as_tree() -> None:
-        console = Console()
+        console = progress.console_of(sys.stdout)
         tree = InfoTree(console, public_url(config.store), whole=node is not None)
         # Lines are printed above the bar if both are on one terminal.
         with progress.Bar(console if console.is_terminal else None) as bar:
@@ -242,12 +240,10 @@ def _check(config: MountConfig, node: str, as_json: bool, repair: bool) -> int:
     garbage.collect_nothing()
     import json
 
-    from rich.console import Console
-
     from zarrfs.lifecycle import interrupts
     from zarrfs.options import log_file
     from zarrfs.reports import check as checking
-    from zarrfs.reports import check_text
+    from zarrfs.reports import check_text, progress
 
     log_file.configure(config.log_level, config.log_file)
 
@@ -260,7 +256,7 @@ def _check(config: MountConfig, node: str, as_json: bool, repair: bool) -> int:
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
-        Console(width=None if sys.stdout.isatty() else sys.maxsize, highlight=False).print(check_text.render(report))
+        progress.console_of(sys.stdout).print(check_text.render(report))
     if not report.complete:
         return INTERRUPTED
     return 1 if report.bad.count or report.unchecked.count or report.steps.count else 0

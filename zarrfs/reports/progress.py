@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,11 +12,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from zarrfs.printable import printable
 
 
+def console_of(stream: TextIO) -> Console:
+    """Return a console that takes ``stream`` for a terminal if it is one, whatever FORCE_COLOR says.
+
+    Else a pipe gets bars and lines broken to a width, and rich raises SystemExit once its reader has ended.
+    """
+    is_terminal = stream.isatty()
+    return Console(file=stream, force_terminal=is_terminal, width=None if is_terminal else sys.maxsize, highlight=False)
+
+
 class Bar:
     """Bar shown during the ``with`` block."""
 
     def __init__(self, console: Console | None = None) -> None:
-        console = console or Console(stderr=True)
+        console = console or console_of(sys.stderr)
         columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._progress.add_task("listing", total=None)
