@@ -92,6 +92,17 @@ def test_the_next_mount_takes_the_place_of_a_dead_one_though_somebody_stands_in_
         assert mount.umount().returncode == 0
 
 
+def test_a_store_in_a_dead_mount_is_named(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        # The kernel keeps answering from its cache, that it is a folder.
+        os.stat(mount.path / "raw")
+        kill(mount.pid)
+        for command in ("info", "check"):
+            done = zarrfs(command, str(mount.path / "raw"))
+            assert done.returncode in (1, 3)
+            assert f"{mount.path}/raw" in done.stderr and done.stderr.endswith(f"{NOT_CONNECTED}\n"), done.stderr
+
+
 @pytest.mark.full_length
 def test_a_stack_of_dead_mounts_is_cleared(store: Path) -> None:
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):

@@ -6,7 +6,7 @@ import os
 import tempfile
 
 from zarrfs import threads
-from zarrfs.errors import StoreAccessDenied, StoreNotFound
+from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound
 from zarrfs.stores.base import Store, StorePlugin
 from zarrfs.stores.folder.store import FolderStore
 
@@ -18,6 +18,9 @@ async def _open(path: str, read_only: bool) -> Store:
         raise StoreNotFound(f"there is no folder {path}", key=path) from error
     except PermissionError as error:
         raise StoreAccessDenied(f"the folder {path} may not be read", key=path) from error
+    except OSError as error:
+        # Such as ENOTCONN within a mount whose daemon was killed: the kernel may know its folders still.
+        raise StoreError(f"the folder {path} cannot be opened: {error.strerror}", key=path) from error
 
 
 def _example(below: str) -> str:
