@@ -202,6 +202,10 @@ def test_a_bad_file_is_named(text: str, word: str, tmp_path: Path) -> None:
     assert str(file) in str(caught.value)
 
 
+def test_variables_of_unknown_name_and_empty_ones_count_as_unset() -> None:
+    assert config(environment={"ZARRFS_METADATA_TLL": "5", "ZARRFS_READ_ONLY": "", "ZARRFS_VIEWS": ""}) == config()
+
+
 def test_view_on_the_command_line_silences_views_of_the_environment() -> None:
     found = config(flags={"view": "raw"}, environment={"ZARRFS_VIEWS": "raw,npy"})
     assert (found.view, found.views) == ("raw", ())
