@@ -192,6 +192,8 @@ def test_what_makes_no_sense_is_refused_by_name(sources: dict[str, object], word
         ('store = "/a\\u0000"', "NUL"),
         ('views = ["a\\u0000"]', "NUL"),
         ('timeout = "x"', "timeout"),
+        ("read-only = true\nread_only = false", "read_only: given twice"),
+        ('cache_dir = "~nobody-of-this-name/x"', "cache_dir: .*~USER"),
     ],
 )
 def test_a_bad_file_is_named(text: str, word: str, tmp_path: Path) -> None:

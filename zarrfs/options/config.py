@@ -111,7 +111,11 @@ def parse_size(text: str) -> int:
 def _path(text: str) -> str:
     if not text:
         raise ValueError("expected a path")
-    return os.path.abspath(os.path.expanduser(text))
+    expanded = os.path.expanduser(text)
+    if expanded.startswith("~"):
+        # Not a name in the current folder: a configuration file has the same meaning everywhere.
+        raise ValueError("expected a path, or ~USER of a user of this machine")
+    return os.path.abspath(expanded)
 
 
 def _name(text: str) -> str:
@@ -382,6 +386,8 @@ def _from_toml(path: str) -> dict[str, str]:
     texts = {}
     for written, value in document.items():
         name = written.replace("-", "_")
+        if name in texts:
+            raise UsageError(f"{path}: {name}: given twice, with '-' and with '_'")
         if name in _PLACES:
             texts[name] = _absolute(path, name, value)
             continue
