@@ -4,7 +4,9 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from rich.console import Console
+from rich.tree import Tree
 
 from zarrfs.reports.info_text import InfoTree
 
@@ -218,3 +220,11 @@ def test_a_line_is_wrapped_within_its_branch_on_a_terminal() -> None:
     at = next(number for number, line in enumerate(lines) if line.startswith("    ├── a/t"))
     assert lines[at + 1].startswith("    │   ") and lines[-1].startswith("        ")
     assert "".join(line.strip(" └├─│") for line in lines).replace(" ", "").count("12,10") == 2
+
+
+def test_an_older_rich_draws_the_same_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of Debian 12 (13.3) and Ubuntu 24.04 (13.7) have no guides to take."""
+    drawn = printed(group("/"), ARRAY)
+    for name in ("TREE_GUIDES", "ASCII_GUIDES"):
+        monkeypatch.delattr(Tree, name, raising=False)
+    assert printed(group("/"), ARRAY) == drawn and drawn[-1].startswith("    └── ")

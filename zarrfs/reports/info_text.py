@@ -14,7 +14,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.text import Text
-from rich.tree import Tree
 
 from zarrfs.printable import counted, printable, size
 
@@ -25,6 +24,9 @@ _NAMED = 5
 # A line has at least this number of characters beside the tree, however narrow the terminal is.
 _NARROW = 20
 _FLUSHED_EVERY = 0.1
+# Space, line past a node, fork and last fork, as in rich's trees, which have them since 13.9.
+_GUIDES = ("    ", "│   ", "├── ", "└── ")
+_ASCII_GUIDES = ("    ", "|   ", "+-- ", "`-- ")
 # Omitted as of little use: how objects are encoded, defaults, and properties of the data type.
 _BARE = {"json2", "msgpack2"}
 _DROPPED = {("endian", "little"), ("blocksize", "0"), ("scale_factor", "1")}
@@ -44,7 +46,7 @@ class InfoTree:
         self._paths: list[str] = []
         """The path of the last node of each level."""
         self._flushed = 0.0
-        self._guides = Tree.ASCII_GUIDES if console.options.ascii_only else Tree.TREE_GUIDES[0]
+        self._guides = _ASCII_GUIDES if console.options.ascii_only else _GUIDES
 
     def add(self, node: Mapping[str, Any], followed: Sequence[bool], has_nodes: bool) -> None:
         """Print a node; ``followed`` and ``has_nodes``: its place in the tree (`zarrfs.reports.offline.Placed`)."""
