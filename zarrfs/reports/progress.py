@@ -31,11 +31,14 @@ class Bar:
         self._task = self._progress.add_task("listing", total=None)
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        if not self._progress.disable:
+            self._progress.start()
         return self
 
     def __exit__(self, *exc: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._progress.stop()
+        # Older versions of rich end a disabled bar with an empty line.
+        if not self._progress.disable:
+            self._progress.stop()
 
     def show(self, what: str, done: int, total: int | None) -> None:
         """Show ``done`` of ``total`` of ``what``, which may contain names from a store; ``total`` is None if unknown."""
