@@ -74,6 +74,9 @@ def filled(stored: Stored, number: float) -> bytes | None:
 def _filled_plainly(stored: Stored, number: float) -> bytes | None:
     element = np.zeros((), stored)
     try:
+        if stored.kind in "iu" and not np.iinfo(stored).min <= int(number) <= np.iinfo(stored).max:
+            # NumPy 1 wraps it, with a warning only.
+            return None
         element.fill(number)
     except (ValueError, TypeError, OverflowError):
         return None
