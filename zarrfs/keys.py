@@ -63,13 +63,13 @@ class Prefix(str):
 
 
 class Contents(Prefix):
-    """A target of `zarrfs.stores.base.Store.sync`: all values with this prefix, not their names alone."""
+    """A target of `zarrfs.stores.base.Store.sync`: all values with this prefix, and their names."""
 
     __slots__ = ()
 
 
 class IfUnsynced(Key):
-    """A target of `zarrfs.stores.base.Store.sync`: this value, if it was set through the store since it was last synced."""
+    """A target of `zarrfs.stores.base.Store.sync`: this value, if it was set or moved through the store since it was last synced."""
 
     __slots__ = ()
 

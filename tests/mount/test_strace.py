@@ -347,3 +347,43 @@ def test_fsync_of_a_file_makes_the_new_documents_above_durable(tmp_path: Path, d
 def tree(folder: Path) -> list[str]:
     """Return the paths of all files and folders in ``folder`` that zarrfs shows."""
     return [str(path.relative_to(folder)) for path in folder.rglob("*") if ".zarrfs" not in path.parts]
+
+
+def sync(path: Path) -> None:
+    """Run fsync(2) as `sync FILE` does."""
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+@pytest.mark.parametrize("dialect", ["v2", "v3_2022"])
+def test_fsync_of_an_array_covers_its_place(tmp_path: Path, dialect: str) -> None:
+    """All its bytes were on the disk before it was put there, and fsync did nothing: after a power cut, the old array was back."""
+    demand("strace")
+    (tmp_path / "store").mkdir()
+    place = "." if dialect == "v2" else "meta/root"
+    with mounted(tmp_path / "store", "--new-dialect", dialect) as mount:
+        np.save(mount.path / "npy/a.npy", np.arange(3))
+        sync(mount.path / "npy/a.npy")
+        with traced(mount, tmp_path / "trace") as calls:
+            np.save(mount.path / "npy/a.npy", np.arange(4.0))
+            before = len(calls())
+            sync(mount.path / "npy/a.npy")
+            assert f"fsync {place}" in calls()[before:]
+            (mount.path / "npy/a.npy").rename(mount.path / "npy/b.npy")
+            before = len(calls())
+            sync(mount.path / "npy/b.npy")
+            assert f"fsync {place}" in calls()[before:]
+
+
+def test_fsync_of_a_chunk_covers_the_name_of_a_document_elsewhere(tmp_path: Path) -> None:
+    """The bytes of a document that replaces another are on the disk. After a power cut the old one, of the old shape, was back."""
+    demand("strace")
+    (tmp_path / "store").mkdir()
+    with mounted(tmp_path / "store", "--new-dialect", "v3_2022") as mount, traced(mount, tmp_path / "trace") as calls:
+        np.save(mount.path / "npy/a.npy", np.arange(3))
+        sync(mount.path / "npy")
+        (mount.path / "chunks/a/.zattrs").write_text('{"units": "K"}')
+        before = len(calls())
+        change_a_chunk(mount.path / "chunks/a/0", fsync=True)
+        assert "fsync meta/root" in calls()[before:]

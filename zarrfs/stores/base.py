@@ -224,7 +224,7 @@ class Store(AnswersNow, abc.ABC):
 
     async def sync(self, targets: Iterable[Key | Prefix]) -> None:
         """Return when these keys, set or erased, survive a power cut; for a prefix, all names below it; for `Contents`, all values too.
-        For `IfUnsynced`, only what was set through this store.
+        For `IfUnsynced`, only what was set or moved through this store.
 
         Backends whose changes are durable at once inherit this.
         """

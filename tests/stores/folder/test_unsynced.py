@@ -162,3 +162,14 @@ def test_a_value_may_be_unsynced_until_it_is_synced_and_while_too_many_are_known
     with known.all_synced():
         pass
     assert not known.may_have(a)
+
+
+def test_the_name_of_a_value_may_be_unsynced_while_its_bytes_are_not() -> None:
+    known, a, b = Unsynced(), ("a",), ("f", "b")
+    known.value_set(b, is_synced=True)
+    assert (known.may_be_renamed(a), known.may_be_renamed(b)) == (False, True)
+    with known.all_synced():
+        assert known.may_be_renamed(b)
+    assert not known.may_be_renamed(b)
+    known.renamed(("f",), ("g",))
+    assert known.may_be_renamed(("g", "b"))

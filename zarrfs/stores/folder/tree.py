@@ -405,10 +405,10 @@ class FolderTree:
                 ):
                     sync_file_system(folder)
 
-    def sync(self, values: Iterable[Parts], folders: Iterable[Parts] = (), contents: Iterable[Parts] = ()) -> None:
+    def sync(self, values: Iterable[Parts], folders: Sequence[Parts] = (), contents: Sequence[Parts] = ()) -> None:
         """Return when values and their names (or their absence) survive a power cut; for ``folders``, all names below them; for
-        ``contents``, all values below them that were set here."""
-        within, synced = self.unsynced.values_below(contents), self.unsynced.below(folders)
+        ``contents``, also all values below them that were set here."""
+        within, synced = self.unsynced.values_below(contents), self.unsynced.below((*folders, *contents))
         above: set[Parts] = set()
         for parts in dict.fromkeys((*values, *(within or ()))):
             with self.unsynced.value_synced(parts) as was_set:

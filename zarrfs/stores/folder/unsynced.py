@@ -103,6 +103,11 @@ class Unsynced:
         """Return True if a value was set since its last sync, or may have been."""
         return parts in self._values or self._values_overflowed is not None
 
+    def may_be_renamed(self, parts: Parts) -> bool:
+        """Return True if names on the way to a value were changed since their last sync, or may have been: it got its name, with its
+        bytes on the disk already, or was moved."""
+        return self.overflowed or any(parts[:depth] in each for each in self._known() for depth in range(len(parts)))
+
     def values_below(self, folders: Iterable[Parts]) -> set[Parts] | None:
         """Return the values set below ``folders``; None if they are unknown."""
         within = tuple(folders)
