@@ -218,3 +218,92 @@ async def test_a_rename_whose_document_has_both_names_is_completed(tmp_path: Pat
         np.testing.assert_array_equal(await load(tree, "npy/b.npy"), np.arange(5))
     assert not (tmp_path / ".zarrfs").exists()
     await store.aclose()
+
+
+class Demanding(ForwardingStore):
+    """Lists the keys that are set, by whether their bytes are on the disk before they get their names."""
+
+    def __init__(self, inner: FolderStore) -> None:
+        super().__init__(inner)
+        self.written_first: list[Key] = []
+        self.others: list[Key] = []
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        (self.written_first if durability.is_demanded() else self.others).append(key)
+        return await self.inner.set(key, value, expect=expect)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "documents"),
+    [
+        ("v2", (".zgroup", "g/.zgroup")),
+        ("v3", ("zarr.json", "g/zarr.json")),
+        ("v3_2022", ("meta/root/g.group.json",)),
+    ],
+)
+@trio_test
+async def test_a_first_document_of_a_group_is_on_the_disk_before_it_can_hide_what_the_group_holds(
+    dialect: str, documents: tuple[str, ...], tmp_path: Path
+) -> None:
+    """An empty one, of the root for example, hid all that was stored below it. It is stored with the next new array."""
+    store = Demanding(FolderStore(str(tmp_path)))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect=dialect, watch="no") as tree:
+        npy_folder = await walk(tree, "npy")
+        assert isinstance(npy_folder, Directory)
+        await npy_folder.mkdir("g")
+        await write(tree, "npy/g/a.npy", npy(np.arange(4)))
+    for each in documents:
+        (tmp_path / each).unlink()
+    store.others.clear()
+    store.written_first.clear()
+    async with tree_over(store, f"file:{tmp_path}", watch="no") as tree:
+        await write(tree, "npy/g/b.npy", npy(np.arange(4)))
+        await write(tree, "chunks/g/.zattrs", b'{"units": "K"}')
+        np.testing.assert_array_equal(await load(tree, "npy/g/a.npy"), np.arange(4))
+    made = {each for each in documents if (tmp_path / each).exists()}
+    assert made and made <= set(store.written_first) and not made & set(store.others)
+    await store.aclose()
+
+
+@trio_test
+async def test_first_attributes_are_on_the_disk_before_they_get_their_name(tmp_path: Path) -> None:
+    """A node with an empty `.zattrs` is unreadable, and hides all that is stored below it."""
+    store = Demanding(FolderStore(str(tmp_path)))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect="v2", watch="no") as tree:
+        await write(tree, "npy/a.npy", npy(np.arange(4)))
+        for folder in ("chunks", "chunks/a"):
+            await write(tree, f"{folder}/.zattrs", b'{"units": "K"}')
+    assert {".zattrs", "a/.zattrs"} <= set(store.written_first)
+    await store.aclose()
+
+
+@trio_test
+async def test_the_record_of_a_copy_is_on_the_disk_before_a_node_is_taken_out_of_the_copy(tmp_path: Path) -> None:
+    """An empty record left the array that was being replaced out of the copy, and no later mount put it in."""
+    store = Demanding(FolderStore(str(tmp_path)))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect="v2", watch="no") as tree:
+        await write(tree, "npy/a.npy", npy(np.arange(4)))
+        editor = NodeEditor(tree.hierarchy, tree.store, tree.intents, new_dialect="v2")
+        assert await editor.consolidate(ROOT)
+        await write(tree, "npy/a.npy", npy(np.arange(6.0)))
+    first = [key for key in store.written_first if key.startswith(APART) or key == ".zmetadata"]
+    assert first[1].endswith("/intent.json") and first[0] == first[2] == ".zmetadata"
+    await store.aclose()
+
+
+@trio_test
+async def test_a_document_that_only_a_copy_has_is_on_the_disk_before_the_node_depends_on_it(tmp_path: Path) -> None:
+    store = Demanding(FolderStore(str(tmp_path)))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect="v2", watch="no") as tree:
+        await write(tree, "npy/a.npy", npy(np.arange(4)))
+        editor = NodeEditor(tree.hierarchy, tree.store, tree.intents, new_dialect="v2")
+        assert await editor.consolidate(ROOT)
+    (tmp_path / "a/.zarray").unlink()
+    store.written_first.clear()
+    async with tree_over(store, f"file:{tmp_path}", watch="no") as tree:
+        npy_folder = await walk(tree, "npy")
+        assert isinstance(npy_folder, Directory)
+        await npy_folder.rename("a.npy", npy_folder, "b.npy")
+        np.testing.assert_array_equal(await load(tree, "npy/b.npy"), np.arange(4))
+    assert "a/.zarray" in store.written_first
+    await store.aclose()

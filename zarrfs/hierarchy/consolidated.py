@@ -47,7 +47,7 @@ class ConsolidatedCopies:
         layout = next((each for each in await self._hierarchy.layouts(path) if each.dialect.name == layout.dialect.name), layout)
         async for each in self._explicit_from(path):
             missing = layout.missing_documents(each, await self._hierarchy.documents(layout.document_keys(each)))
-            await put_all(self._store, missing, replaces=False)
+            await put_all(self._store, missing, replaces=True)
 
     async def put_in(self, layout: Layout, path: NodePath) -> None:
         """Add the node at ``path`` and all below it to the copies."""

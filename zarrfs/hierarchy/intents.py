@@ -150,7 +150,8 @@ class Intent(Apart):
         text = record.format()
         self._may_be_stored = True
         with self.collecting():
-            await put_all(self.store, {self.prefix.key(RECORD): text}, replaces=self._noted is not None)
+            # An empty record of copies would leave out of them what the edit had taken out.
+            await put_all(self.store, {self.prefix.key(RECORD): text}, replaces=self._noted is not None or record.is_of_copies)
         self._noted = record
         # After a power cut, chunks of a new array without its document belong to no array.
         if record.operation != "erase" and not record.is_of_copies and not record.is_new:
@@ -169,7 +170,7 @@ class Intent(Apart):
                 "operation of another user, who neither owns the store nor is root: only they or the owner may complete it",
                 key=self.prefix,
             )
-        # A power cut leaves an empty record of operations that do not sync it: of removals, new arrays and copies.
+        # A power cut leaves an empty record of operations that do not sync it: of removals and new arrays.
         is_lost = found is not None and not found[0] and not await self.store.prefix_exists(self.old)
         self._noted = None if found is None or is_lost else Record.parse(found[0])
         return self._noted

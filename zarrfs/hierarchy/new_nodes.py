@@ -357,11 +357,21 @@ class NewNodes:
         # Without them the document would describe an incomplete node.
         for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
             await self._store.make_prefix(prefix)
-        await put_all(self._store, written, replaces=over)
+        await put_all(self._store, written, replaces=over or await self._holds_any(layout, node))
         if over:
             await self._store.erase_values(stale)
         self._hierarchy.empty_groups.stored(node.path)
         await self._copies.follow(layout, [node.path])
+
+    async def _holds_any(self, layout: Layout, node: GroupNode | ArrayNode) -> bool:
+        """Return True for a group without documents that holds something: an empty document would hide it after a power cut."""
+        if (
+            isinstance(node, ArrayNode)
+            or not self._store.capabilities.list
+            or not is_implicit(await self._hierarchy.node(node.path))
+        ):
+            return False
+        return any([await self._store.peek(prefix, 1) for prefix in layout.listing_prefixes(node.path)])
 
     async def write_entry(self, layout: Layout) -> None:
         """Store the documents of the hierarchy itself, before those of its first node."""

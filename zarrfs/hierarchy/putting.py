@@ -26,9 +26,9 @@ async def put_all(store: Store, documents: Mapping[Key, bytes], *, replaces: boo
             await store.set(key, value)
 
 
-async def put_over(store: Store, key: Key, value: Buffer, expect: Generation | Absent) -> Generation:
-    """Store a document over the one with generation ``expect``, as `set_over` does."""
-    with durability.demanded(expect is not ABSENT or durability.is_demanded()):
+async def put_over(store: Store, key: Key, value: Buffer, expect: Generation | Absent, *, is_of_stored: bool) -> Generation:
+    """Store a document over the one with generation ``expect``, as `set_over` does. ``is_of_stored``: the node has stored documents."""
+    with durability.demanded(is_of_stored or expect is not ABSENT or durability.is_demanded()):
         return await set_over(store, key, value, expect)
 
 

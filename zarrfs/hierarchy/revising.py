@@ -42,9 +42,9 @@ async def revise(
 
 
 async def put_each(store: Store, read: Read, changed: Mapping[Key, bytes]) -> None:
-    """Store documents over those that were read. Raises `GenerationMismatch`."""
+    """Store documents over those that were read, and beside them. Raises `GenerationMismatch`."""
     for key, value in changed.items():
-        await put_over(store, key, value, expected(read, key))
+        await put_over(store, key, value, expected(read, key), is_of_stored=bool(read))
 
 
 def expected(read: Read, key: Key) -> Generation | Absent:
