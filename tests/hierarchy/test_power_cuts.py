@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from trio.testing import trio_test
 
-from tests.support.trees import load, tree_over, walk, write
+from tests.support.trees import load, opened, tree_over, walk, write
 from zarrfs import durability
 from zarrfs.buffers import Buffer
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.intents import Intent
 from zarrfs.hierarchy.records import Record
@@ -22,9 +23,22 @@ from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
-from zarrfs.vfs.node import Directory
+from zarrfs.vfs.node import Directory, OpenFlags
 
 DOCUMENTS = (".zarray", ".zattrs", ".zgroup", ".zmetadata", ".json", ".array", ".group")
+
+
+ROOT_ARRAY = (
+    b'{"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i8", "compressor": null, "filters": null,'
+    b' "order": "C", "fill_value": 0}'
+)
+
+
+async def directory(tree: MountTree, path: str) -> Directory:
+    """Return the folder at ``path``."""
+    found = await walk(tree, path)
+    assert isinstance(found, Directory)
+    return found
 
 
 class Recording(ForwardingStore):
@@ -306,4 +320,21 @@ async def test_a_document_that_only_a_copy_has_is_on_the_disk_before_the_node_de
         await npy_folder.rename("a.npy", npy_folder, "b.npy")
         np.testing.assert_array_equal(await load(tree, "npy/b.npy"), np.arange(4))
     assert "a/.zarray" in store.written_first
+    await store.aclose()
+
+
+@pytest.mark.parametrize("dialect", ["v2", "v3"])
+@trio_test
+async def test_an_array_at_the_root_that_was_replaced_can_be_synced(dialect: str, tmp_path: Path) -> None:
+    """It was EINVAL: its chunks were looked for at `/0`, which is no key."""
+    store = FolderStore(str(tmp_path))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect=dialect, watch="no") as tree:
+        await write(tree, "chunks/.zarray", ROOT_ARRAY)
+        (name,) = [entry[0] async for entry in (await directory(tree, "npy")).entries()]
+        await write(tree, f"npy/{name}", npy(np.arange(5)))
+        handle = await opened(tree, f"npy/{name}", OpenFlags(read=False, write=True, truncate=True))
+        await handle.write(0, npy(np.arange(7)))
+        await handle.fsync()
+        await handle.release()
+        np.testing.assert_array_equal(await load(tree, f"npy/{name}"), np.arange(7))
     await store.aclose()

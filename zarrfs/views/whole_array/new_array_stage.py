@@ -389,7 +389,8 @@ class NewArrayStage(Stage):
         await placing.end()
         # Without the slash: the key of a 0-dimensional array may lie beside its prefix.
         before, now = apart.rstrip("/"), node.chunk_prefix.rstrip("/")
-        stored = [Key(now + key[len(before) :]) if key.startswith(before) else key for key in self._stored_apart]
+        # The keys of an array at the root begin with no slash.
+        stored = [Key((now + key[len(before) :]).lstrip("/")) if key.startswith(before) else key for key in self._stored_apart]
         self._on_stored((*stored, *layout.document_keys(node.path)))
 
     async def _create(self, node: ArrayNode) -> None:
