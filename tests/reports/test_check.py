@@ -276,6 +276,16 @@ def test_what_is_found_ends_somewhere() -> None:
 # --- the command ---------------------------------------------------------------------------------------------------------------
 
 
+def test_a_folder_without_arrays_is_not_said_to_be_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Any folder is a store without arrays, also one that was not meant."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(b"x")
+    assert main.run(["check", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}: 2 nodes, 0 chunks, 0 B stored, 0 B decoded: no arrays, nothing was checked\n"
+    assert main.run(["check", "--json", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["arrays"] == 0
+
+
 def test_exit_codes_and_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = write(tmp_path / "x.zarr", SMALL)
     assert main.run(["check", str(store)]) == 0

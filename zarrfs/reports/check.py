@@ -83,6 +83,7 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
             case UnsupportedNode():
                 (report.bad if node.bad else report.unchecked).add(Finding(node.path, node.reason))
             case ArrayNode():
+                report.arrays += 1
                 try:
                     found = await hierarchy.array(node.path)
                     if found is None:

@@ -70,7 +70,8 @@ def _summary(report: Report) -> Text:
         faults.append(f"{counted(report.steps.count, 'operation')} incomplete")
     if not report.complete:
         faults.append(f"interrupted after {report.done} of {report.total} chunks")
-    return Text(line + (", ".join(faults) or "all is well"), "bold")
+    # Another folder than was meant has none either.
+    return Text(line + (", ".join(faults) or ("all is well" if report.arrays else "no arrays, nothing was checked")), "bold")
 
 
 def _shards(report: Report) -> str:

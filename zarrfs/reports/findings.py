@@ -51,7 +51,8 @@ class Findings:
 class Report:
     """Findings and progress of a check.
 
-    ``chunks``: number decoded, of ``stored_nbytes`` and ``decoded_nbytes``. ``done`` of ``total`` chunks were read, stored or not.
+    ``nodes``, ``arrays``: number of those found. ``chunks``: number decoded, of ``stored_nbytes`` and ``decoded_nbytes``. ``done`` of
+    ``total`` chunks were read, stored or not.
     ``bad``: invalid or unreadable nodes and chunks. ``unchecked``: possibly valid nodes with features that zarrfs does not support.
     ``outside``: keys of chunks outside of the grid, which no program reads and no specification forbids. ``hidden``: nodes at whose path
     there are also documents of other layouts, which are ignored and not checked; ``below``: nodes below an array, which no view shows and
@@ -65,6 +66,7 @@ class Report:
 
     store: str
     nodes: int = 0
+    arrays: int = 0
     chunks: int = 0
     stored_nbytes: int = 0
     decoded_nbytes: int = 0
@@ -87,10 +89,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values only."""
-        names = (
-            "store complete nodes chunks stored_nbytes decoded_nbytes shards shard_chunks shard_chunks_possible shard_unused_nbytes"
-        )
-        members: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
+        counts = "nodes arrays chunks stored_nbytes decoded_nbytes shards shard_chunks shard_chunks_possible shard_unused_nbytes"
+        members: dict[str, Any] = {name: getattr(self, name) for name in ("store", "complete", *counts.split())}
         for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden", "below", "misnamed"):
             findings: Findings = getattr(self, name)
             members[f"{name}_count"] = findings.count
