@@ -326,7 +326,7 @@ async def test_old_chunks_are_back_on_the_disk_before_their_document() -> None:
     await left_behind(inner, REPLACE)
     store = Steps(inner)
     await mount_again(store)
-    assert store.steps == [f"sync {PLACE}", f"set {DOCUMENT}"]
+    assert store.steps[:2] == [f"sync {PLACE}", f"set {DOCUMENT}"]
 
 
 @pytest.mark.logs("neither completed nor undone")

@@ -33,7 +33,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.moves import Target, apart_in, rename, rename_in_order, rename_rest
-from zarrfs.hierarchy.putting import put_all
+from zarrfs.hierarchy.putting import put_all, sync_first
 from zarrfs.hierarchy.records import MAX_NBYTES, RECORD, Record
 from zarrfs.hierarchy.resolving import Apart, resolve
 from zarrfs.keys import APART, ByteRange, NodePath, Prefix
@@ -252,6 +252,9 @@ class Intent(Apart):
 
     async def forget(self) -> None:
         """Erase the record: all content is in its final position."""
+        if (record := self._noted) is not None and record.replaces:
+            # What was replaced is removed next: without ordered journals (FAT, ext2), it may be gone before the new names are there.
+            await sync_first(self.store, (record.prefix, *record.before, *record.after, *(new for _, new in record.moves)))
         if self._noted is not None or self._may_be_stored:
             # Waits for a failed attempt to store it: after that, the next mount would carry out a record that no one holds.
             with self.collecting():

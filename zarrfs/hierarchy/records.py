@@ -83,6 +83,12 @@ class Record:
         return self.operation in ("replace", "rename")
 
     @property
+    def replaces(self) -> bool:
+        """True if content that it has replaced lies apart at its end, and is to be removed."""
+        # A rename without ``moves`` is one over another node: any other is one step, without a record.
+        return bool(self.replaced) or (self.is_of_arrays and self.is_used and not self.is_new and not self.moves)
+
+    @property
     def is_new(self) -> bool:
         """True if a new array whose documents lie elsewhere is put in an empty place: nothing was there that could be put back."""
         return bool(self.after) and not (self.is_used or self.before or self.copies)
