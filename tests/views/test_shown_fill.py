@@ -386,6 +386,10 @@ async def test_a_new_array_with_an_attribute_that_says_otherwise_is_refused() ->
             await s.write("a/.zarray", array_document((4,), (2,), fill_value=2))
         await s.write("a/.zarray", array_document((4,), (2,), fill_value=1))
         assert v3(await contents(store)) == (1, 1)
+        await s.mkdir("b")
+        await s.write("b/.zarray", array_document((4,), (2,), "|b1", fill_value=True))
+        with pytest.raises(ContentInvalid, match="differ"):
+            await s.write("b/.zattrs", {"_FillValue": False})
 
 
 NETCDF_DEFAULTS = [
