@@ -386,10 +386,12 @@ async def test_a_new_array_with_an_attribute_that_says_otherwise_is_refused() ->
             await s.write("a/.zarray", array_document((4,), (2,), fill_value=2))
         await s.write("a/.zarray", array_document((4,), (2,), fill_value=1))
         assert v3(await contents(store)) == (1, 1)
-        await s.mkdir("b")
-        await s.write("b/.zarray", array_document((4,), (2,), "|b1", fill_value=True))
-        with pytest.raises(ContentInvalid, match="differ"):
-            await s.write("b/.zattrs", {"_FillValue": False})
+        # No defaults of netCDF, though the last ones are as floats.
+        for name, dtype, fill_value, other in (("b", "|b1", True, False), ("i", "<i8", -(2**63), 0), ("u", "<u8", 2**64 - 1, 0)):
+            await s.mkdir(name)
+            await s.write(f"{name}/.zarray", array_document((4,), (2,), dtype, fill_value=fill_value))
+            with pytest.raises(ContentInvalid, match="differ"):
+                await s.write(f"{name}/.zattrs", {"_FillValue": other})
 
 
 NETCDF_DEFAULTS = [

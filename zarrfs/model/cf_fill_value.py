@@ -114,9 +114,10 @@ def is_netcdf_default(data_type: DataType, element: bytes) -> bool:
     netCDF-C 4.9 writes it to ``.zarray`` also where the variable has another ``_FillValue``, and floats with six digits.
     """
     default = _NETCDF_DEFAULTS.get(data_type.dtype.str[1:])
-    return default is not None and math.isclose(
-        plain(data_type, element), default, rel_tol=1e-6 if data_type.dtype.kind == "f" else 0
-    )
+    if default is None:
+        return False
+    number = plain(data_type, element)
+    return math.isclose(number, default, rel_tol=1e-6) if data_type.dtype.kind == "f" else number == default
 
 
 def decode(data_type: DataType, value: Any) -> bytes | None:
