@@ -249,6 +249,29 @@ def test_a_lock_is_released_if_the_turn_fails_to_begin(tmp_path: Path, tree: Fol
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_no_descriptor_stays_of_files_that_were_replaced_or_locked(
+    tmp_path: Path, clock: Clock, tree: FolderTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their locks would stay, too, until the end of the mount."""
+    tree.replace(("k",), b"value", None)
+    before, locked, others = len(os.listdir("/proc/self/fd")), turns._locked, [tmp_path / "other"]
+
+    def replaced_meanwhile(folder: int, name: str) -> int:
+        fd = locked(folder, name)
+        if others:
+            (other := others.pop()).write_bytes(b"other")
+            other.replace(tmp_path / "k")
+        return fd
+
+    monkeypatch.setattr(turns, "_locked", replaced_meanwhile)
+    tree.replace(("k",), b"second", None)
+    assert (tmp_path / "k").read_bytes() == b"second" and not others
+    with (tmp_path / "k").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        tree.replace(("k",), b"third", None)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_new_value_that_waits_for_its_turn_is_not_taken_for_a_leftover(tmp_path: Path, clock: Clock, tree: FolderTree) -> None:
     names = set[str]()
 
