@@ -529,6 +529,109 @@ async def test_a_copy_in_which_zarr_python_does_not_find_all_nodes_is_put_in_ord
         await copy_is_right(e)
 
 
+def without(values: dict[str, bytes], *paths: str) -> dict[str, bytes]:
+    """Return ``values`` with a copy in the root that lacks the nodes at ``paths``, as one from a time before these."""
+    name = ".zmetadata" if ".zmetadata" in values else "zarr.json"
+    root = document(values[name])
+    holder = root if name == ".zmetadata" else root["consolidated_metadata"]
+    nodes = {each: each.rpartition("/")[0] if name == ".zmetadata" else each for each in holder["metadata"]}
+    holder["metadata"] = {each: value for each, value in holder["metadata"].items() if nodes[each] not in paths}
+    return {**values, name: json.dumps(root).encode()}
+
+
+@pytest.mark.parametrize("is_implicit", [False, True])
+@DIALECTS
+@trio_test
+async def test_a_copy_gets_the_groups_above_a_node_that_it_lacks(dialect: str, is_implicit: bool) -> None:
+    """Another program had created the group. Without it in the copy zarr-python 3 did not open the root."""
+    async with editing(new=dialect) as e:
+        for path in ("/g/h/a", "/k/b"):
+            await e.array(path)
+        await e.editor.amend(NodePath("/g"), Edit(attributes={"by": "them"}))
+        values = without(consolidated(await contents(e.store)), "g", "g/h", "g/h/a")
+    if is_implicit:
+        del values["g/h/.zgroup" if dialect == "v2" else "g/h/zarr.json"]
+    async with editing(values, new=dialect) as e:
+        if is_implicit:
+            await e.editor.amend(NodePath("/g/h"), Edit(attributes={"by": "us"}))
+        await e.editor.rename(NodePath("/k/b"), NodePath("/g/h/b"))
+        await e.array("/g/h/n")
+        assert copied(await contents(e.store)) == {"g", "g/h", "g/h/b", "g/h/n", "k"}
+        await e.editor.erase(NodePath("/g/h/a"))
+        await copy_is_right(e)
+
+
+@DIALECTS
+@trio_test
+async def test_a_copy_in_a_group_whose_members_have_no_groups_has_these(dialect: str) -> None:
+    """tensorstore writes no documents of groups above an array."""
+    async with editing(new=dialect) as e:
+        await e.array("/g/h/a")
+        values = await contents(e.store)
+    for group in ("g", "g/h"):
+        del values[f"{group}/.zgroup" if dialect == "v2" else f"{group}/zarr.json"]
+    async with editing(values, new=dialect) as e:
+        await e.editor.consolidate(ROOT)
+        assert copied(await contents(e.store)) == {"g", "g/h", "g/h/a"}
+        assert set(dict((await e.zarr(use_consolidated=True)).members(max_depth=None))) == {"g", "g/h", "g/h/a"}
+
+
+@DIALECTS
+@trio_test
+async def test_a_new_array_in_the_place_of_a_group_has_no_nodes_below_it_in_the_copy(dialect: str) -> None:
+    """Another program has removed the group. With its nodes below an array in the copy zarr-python 3 did not open the root."""
+    async with editing(new=dialect) as e:
+        for path in ("/g/k/a/x/y", "/g/k/b"):
+            await e.array(path)
+        values = {key: each for key, each in consolidated(await contents(e.store)).items() if not key.startswith("g/k/a/")}
+    async with editing(values, new=dialect) as e:
+        await e.array("/g/k/a")
+        await copy_is_right(e)
+
+
+@DIALECTS
+@trio_test
+async def test_a_group_in_the_place_of_an_array_is_one_in_the_copy_when_a_node_is_created_in_it(dialect: str) -> None:
+    """Another program has replaced the array. With a node below an array in the copy zarr-python 3 did not open the root."""
+    async with editing(new=dialect) as e:
+        for path in ("/g/a", "/g/b"):
+            await e.array(path)
+        before = consolidated(await contents(e.store))
+        values = {key: each for key, each in before.items() if not key.startswith("g/a/")}
+        name = ".zgroup" if dialect == "v2" else "zarr.json"
+        values[f"g/a/{name}"] = values[f"g/{name}"]
+    async with editing(values, new=dialect) as e:
+        await e.array("/g/a/h/n")
+        await copy_is_right(e)
+
+
+@pytest.mark.parametrize("edit", ["amend", "erase", "rename"])
+@DIALECTS
+@trio_test
+async def test_a_group_that_only_a_copy_describes_stays_with_its_attributes(dialect: str, edit: str) -> None:
+    """It vanished with its last member, without which it is no node, and in v3 its attributes could not be changed."""
+    async with editing(new=dialect) as e:
+        await e.group("/g", by="them")
+        await e.array("/g/h/a")
+        values = consolidated(await contents(e.store))
+    for name in (".zgroup", ".zattrs") if dialect == "v2" else ("zarr.json",):
+        for group in ("g", "g/h"):
+            values.pop(f"{group}/{name}", None)
+    async with editing(values, new=dialect) as e:
+        match edit:
+            case "amend":
+                await e.editor.amend(NodePath("/g/h"), Edit(attributes={"by": "us"}))
+            case "erase":
+                await e.editor.erase(NodePath("/g/h"))
+            case "rename":
+                await e.editor.rename(NodePath("/g/h"), NodePath("/h"))
+        e.reading.hierarchy.forget_all()
+        kept = await e.reading.hierarchy.node(NodePath("/g"))
+        assert kept is not None and kept.attributes == {"by": "them"}
+        found = dict((await e.zarr(use_consolidated=True)).members(max_depth=None))
+        assert dict(found["g/h" if edit == "amend" else "g"].attrs) == {"by": "us" if edit == "amend" else "them"}
+
+
 @DIALECTS
 @trio_test
 async def test_consolidated_copies_follow_every_edit(dialect: str) -> None:

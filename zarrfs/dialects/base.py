@@ -296,8 +296,9 @@ class Layout(abc.ABC):
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
         """Return the existing consolidated copies, updated from the nodes' own documents at ``paths``.
 
-        New nodes get members, and documents that a node no longer has lose theirs. ``documents``: those found under `document_keys` and
-        `consolidated_keys` of each path. An unreadable copy stays as it is.
+        New nodes get members, also groups above them that a copy lacks, and documents that a node no longer has lose theirs.
+        ``documents``: those found under `consolidated_keys` of each path, and `document_keys` of it and of the groups above. An
+        unreadable copy stays as it is.
         """
         return {}
 

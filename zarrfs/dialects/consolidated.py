@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from zarrfs.dialects import documents
@@ -32,3 +32,12 @@ def children_by_path(paths: Iterable[NodePath]) -> dict[NodePath, frozenset[str]
             children[path.parent].add(path.name)
             path = path.parent
     return {path: frozenset(names) for path, names in children.items()}
+
+
+def groups_between(group: NodePath, path: NodePath) -> Sequence[NodePath]:
+    """Return the groups below ``group`` and above ``path``, in this order.
+
+    A copy needs a member for each: zarr-python 3 does not open the group of a copy with a node whose group is not in it, or is an array.
+    """
+    above = tuple(path.ancestors())
+    return above[above.index(group) + 1 :] if group in above else ()

@@ -21,7 +21,7 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -151,7 +151,7 @@ def merged(
     data: bytes,
     path: Sequence[str],
     changes: Mapping[str, Any],
-    gone: Collection[str] = (),
+    gone: Iterable[str] = (),
     *,
     group_of: Callable[[str], str] | None = None,
 ) -> bytes:
@@ -172,10 +172,11 @@ def merged(
     line = "\n" + unit * depth if unit else ""
     members, last = _members(document, at)
     written = {name: _indented(value, unit, depth) for name, value in changes.items()}
+    removed = frozenset(gone)
     found, begin = [], at + 1
     for name, (start, stop) in members.items():
         end = stop if stop == last else text.index(",", stop)
-        if name not in gone:
+        if name not in removed:
             found.append((name, text[begin:start] + written.pop(name) if name in written else text[begin:end]))
         begin = end + 1
     new = [

@@ -95,7 +95,7 @@ class ConsolidatedCopies:
         ``has_moved``: the first one was moved there with the others, or is new there."""
         copies = list(dict.fromkeys(key for path in paths for key in layout.consolidated_keys(path)))
         if await self._is_any_stored(copies):
-            keys = (*copies, *(key for path in paths for key in layout.document_keys(path)))
+            keys = (*copies, *_documents_for(layout, paths))
             # The keys that lead to all of them: chunks wait for the fsync of a program.
             moved = layout.document_keys(paths[0]) if has_moved and paths else ()
             await self._revise(keys, partial(layout.copies_with, paths), moved)
@@ -115,8 +115,7 @@ class ConsolidatedCopies:
         if new:
             await self.write_out(layout, path)
         paths = [each async for each in self._explicit_from(path)] if new else []
-        for each in paths:
-            documents |= await self._hierarchy.documents(layout.document_keys(each))
+        documents |= await self._hierarchy.documents(_documents_for(layout, paths))
         documents |= new
         new |= await threads.cpu(weight(documents), layout.copies_with, paths, documents)
         await put_all(self._store, new, replaces=True)
@@ -157,6 +156,12 @@ class ConsolidatedCopies:
             async for name, _ in self._hierarchy.children(path):
                 async for each in self._explicit_from(path.child(name)):
                     yield each
+
+
+def _documents_for(layout: Layout, paths: Sequence[NodePath]) -> tuple[Key, ...]:
+    """Return the keys of the documents that go into copies with the nodes at ``paths``: theirs, and those of the groups above."""
+    nodes = dict.fromkeys(each for path in paths for each in (*filter(layout.holds, path.ancestors()), path))
+    return tuple(key for each in nodes for key in layout.document_keys(each))
 
 
 def is_implicit(node: Node | None) -> bool:

@@ -319,24 +319,37 @@ class NewNodes:
                 await self.write(layout, GroupNode(path=above, dialect=layout.dialect.name))
 
     async def keep_parent(self, path: NodePath) -> None:
-        """Create documents for an implicit group above ``path`` that would lose its last member (see `erase`), except the root."""
+        """Store documents of a group above ``path`` that has none and would lose its last member (see `erase`), except the root's.
+
+        It is implicit, or only a consolidated copy describes it, which counts while keys are below it."""
         parent = path.parent
         node = await self._hierarchy.node(parent)
-        if parent == ROOT or node is None or not is_implicit(node):
+        if parent == ROOT or not isinstance(node, GroupNode):
             return
         layout = await self.layout_for(path)
         if begins_at(layout, parent):
             # Its entry point keeps it.
             return
+        missing: dict[Key, bytes] = {}
+        around = await self.layout_for(parent) if begins_at(layout, path) else layout
+        if not is_implicit(node):
+            if around.copied(parent) is None:
+                return
+            missing = around.missing_documents(parent, await self._hierarchy.documents(around.document_keys(parent)))
+            if not missing:
+                return
         going: set[str] = {*layout.document_keys(path), *layout.listing_prefixes(path), layout.chunk_prefix(path)}
         if begins_at(layout, path):
-            layout, going = await self.layout_for(parent), {path.prefix}
-        for above in layout.listing_prefixes(parent):
+            going = {path.prefix}
+        for above in around.listing_prefixes(parent):
             async for name, is_prefix, _, _ in self._store.list_dir(above):
                 if (above.child(name) if is_prefix else above.key(name)) not in going:
                     return
-        await self.make_parents(layout, parent)
-        await self.write(layout, GroupNode(path=parent, dialect=layout.dialect.name))
+        await self.make_parents(around, parent)
+        if missing:
+            await put_all(self._store, missing, replaces=False)
+        else:
+            await self.write(around, GroupNode(path=parent, dialect=around.dialect.name))
 
     # --- documents ----------------------------------------------------------------------------------------------------------
 

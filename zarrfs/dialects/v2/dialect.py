@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
+from zarrfs.dialects.consolidated import groups_between
 from zarrfs.dialects.documents import MEMBERS, dump, merged, naming, parse_object, parsed, patched
 from zarrfs.dialects.parse_once import ParseOnce
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE, Quirks
@@ -241,20 +242,41 @@ class V2Layout(Layout):
         return amended | dict(self._amended_copies(path, documents, members))
 
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
-        changes: dict[NodePath, dict[str, Any]] = {}
-        gone: dict[NodePath, list[str]] = {}
-        for path in paths:
-            own = {name: key for name in _NAMES if (key := self.chunk_prefix(path).key(name)) in documents}
-            read = {name: parse_object(key, documents[key], MEMBERS if name == ZATTRS else ()) for name, key in own.items()}
-            for group in (*path.ancestors(), path):
-                relative = _relative(path, group)
-                changes.setdefault(group, {}).update({relative + name: document for name, document in read.items()})
-                gone.setdefault(group, []).extend(relative + name for name in _NAMES if name not in read)
+        wanted = tuple(paths)
+        groups = dict.fromkeys(each for path in wanted for each in (*path.ancestors(), path))
+        copies = {group: copy for group in groups if (copy := self._copy_in(group, documents)) is not None}
+        changes: dict[NodePath, dict[str, Any]] = {group: {} for group in copies}
+        gone: dict[NodePath, list[str]] = {group: [] for group in copies}
+        for path in wanted:
+            read = self._read(path, documents)
+            for group in (each for each in (*path.ancestors(), path) if each in copies):
+                relative, copy = _relative(path, group), copies[group]
+                changes[group].update({relative + name: document for name, document in read.items()})
+                gone[group].extend(relative + name for name in _NAMES if name not in read)
+                if ZARRAY in read and copy.children.get(NodePath(f"/{relative.rstrip('/')}")):
+                    # Nodes that were below, of which the copy has not learnt that they are gone.
+                    own = [relative + name for name in _NAMES]
+                    gone[group].extend(name for name in copy.documents if name.startswith(relative) and name not in own)
+                for above in groups_between(group, path) if read.keys() & NODE_DOCUMENTS else ():
+                    there = _relative(above, group)
+                    if there + ZGROUP in changes[group] or (
+                        there + ZGROUP in copy.documents and there + ZARRAY not in copy.documents
+                    ):
+                        continue
+                    described = {ZGROUP: {"zarr_format": 2}} | self._read(above, documents)
+                    changes[group].update({there + name: document for name, document in described.items()})
+                    gone[group].extend(there + name for name in _NAMES if name not in described)
         return {
-            key: merged(key, documents[key], ["metadata"], changes[group], gone[group], group_of=_group_of)
-            for group in changes
-            if (key := self._copy_key(group)) in documents and self._copy_in(group, documents) is not None
+            (key := self._copy_key(group)): merged(
+                key, documents[key], ["metadata"], changes[group], gone[group], group_of=_group_of
+            )
+            for group in copies
         }
+
+    def _read(self, path: NodePath, documents: Documents) -> dict[str, dict[str, Any]]:
+        """Return the documents of the node at ``path`` itself by their names."""
+        own = {name: key for name in _NAMES if (key := self.chunk_prefix(path).key(name)) in documents}
+        return {name: parse_object(key, documents[key], MEMBERS if name == ZATTRS else ()) for name, key in own.items()}
 
     def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         found = {}

@@ -56,3 +56,24 @@ def copied_documents(document: Mapping[str, Any]) -> dict[str, Any] | None:
             return None
         raise MetadataError(f"{MEMBER} must be of kind 'inline', not {documents.shortened(copy.get('kind'))}")
     return documents.mapping(documents.member(copy, "metadata"), f"metadata in {MEMBER}")
+
+
+class CopiedDocuments:
+    """The documents in a copy, ``copied``, by path relative to its group."""
+
+    def __init__(self, copied: Mapping[str, Any]) -> None:
+        self._documents = copied
+        self._parents: set[str] | None = None
+
+    def is_group(self, relative: str) -> bool:
+        """Return True if the copy has a group at ``relative``."""
+        document = self._documents.get(relative)
+        if document is None or not documents.is_object(document):
+            return False
+        return documents.parsed(relative, document, documents.ATTRIBUTES).get("node_type") == "group"
+
+    def below(self, relative: str) -> list[str]:
+        """Return the paths below ``relative``."""
+        if self._parents is None:
+            self._parents = {name[:at] for name in self._documents for at, each in enumerate(name) if each == "/"}
+        return [name for name in self._documents if name.startswith(relative + "/")] if relative in self._parents else []

@@ -24,6 +24,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
+from zarrfs.dialects.consolidated import groups_between
 from zarrfs.dialects.documents import (
     ATTRIBUTES,
     dump,
@@ -42,7 +43,7 @@ from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE
 from zarrfs.dialects.unsharding import Unsharding
 from zarrfs.dialects.v3.array import format_array, parse_array, plain_members
 from zarrfs.dialects.v3.codecs import SHARDING
-from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, ConsolidatedCopy, copied_documents
+from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, ConsolidatedCopy, CopiedDocuments, copied_documents
 from zarrfs.dialects.v3.extension import check_members
 from zarrfs.dialects.v3.grid import grid_to_json
 from zarrfs.dialects.v3.names import DOCUMENT, check_name, is_name, node_path
@@ -56,6 +57,7 @@ from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.model.unparsed import Unparsed
 
 _GROUP_MEMBERS = ("zarr_format", "node_type", "attributes", MEMBER)
+_GROUP = {"attributes": {}, "zarr_format": 3, "node_type": "group"}
 _INDENT = 2
 
 
@@ -182,6 +184,8 @@ class V3Layout(Layout):
         key, members = self._key(path), _members(edit)
         if not members and edit.fill_value is None:
             return {}
+        # Of a node that only the copy describes.
+        documents = {**self.missing_documents(path, documents), **documents}
         if key not in documents:
             raise MetadataError(f"{key}: no document to change", key=key)
         data = documents[key]
@@ -213,25 +217,42 @@ class V3Layout(Layout):
         return {} if after == before else {"chunk_grid": grid_to_json(after)}
 
     def copies_with(self, paths: Iterable[NodePath], documents: Documents) -> dict[Key, bytes]:
-        changes: dict[Key, dict[str, Any]] = {}
-        gone: dict[Key, list[str]] = {}
-        for path in paths:
-            own = self._key(path)
-            for ancestor in path.ancestors():
-                relative = _relative(path, ancestor)
-                document = parse_object(own, documents[own], LOOSE) if own in documents else {}
-                if not _is_ours(document):
-                    # It may be the entry point of a hierarchy of 2019 or 2022.
-                    gone.setdefault(self._key(ancestor), []).append(relative)
+        wanted = tuple(paths)
+        keys = {each: self._key(each) for path in wanted for each in path.ancestors()}
+        found = {each: _copies(key, documents[key]) for each, key in keys.items() if key in documents}
+        copies = {each: CopiedDocuments(copy) for each, copy in found.items() if copy is not None}
+        changes: dict[NodePath, dict[str, Any]] = {each: {} for each in copies}
+        gone: dict[NodePath, list[str]] = {each: [] for each in copies}
+        for path in wanted:
+            document = self._own_of(path, documents)
+            for ancestor in (each for each in path.ancestors() if each in copies):
+                relative, copy = _relative(path, ancestor), copies[ancestor]
+                if document is None:
+                    gone[ancestor].append(relative)
                     continue
-                # A copy within the copy would have to be kept up to date, too.
-                document.pop(MEMBER, None)
-                changes.setdefault(self._key(ancestor), {})[relative] = document
+                changes[ancestor][relative] = document
+                if document.get("node_type") == "array":
+                    # Nodes that were below, of which the copy has not learnt that they are gone.
+                    gone[ancestor].extend(copy.below(relative))
+                for above in groups_between(ancestor, path):
+                    there = _relative(above, ancestor)
+                    if there not in changes[ancestor] and not copy.is_group(there):
+                        changes[ancestor][there] = self._own_of(above, documents) or _GROUP
         return {
-            key: merged(key, documents[key], [MEMBER, "metadata"], changes.get(key, {}), gone.get(key, ()), group_of=_group_of)
-            for key in (changes | gone)
-            if key in documents and _copies(key, documents[key]) is not None
+            (key := keys[each]): merged(key, documents[key], [MEMBER, "metadata"], changes[each], gone[each], group_of=_group_of)
+            for each in copies
         }
+
+    def _own_of(self, path: NodePath, documents: Documents) -> dict[str, Any] | None:
+        """Return the document of the node at ``path`` itself as a copy has it; None if there is none."""
+        key = self._key(path)
+        document = parse_object(key, documents[key], LOOSE) if key in documents else {}
+        # It may be the entry point of a hierarchy of 2019 or 2022.
+        if not _is_ours(document):
+            return None
+        # A copy within the copy would have to be kept up to date, too.
+        document.pop(MEMBER, None)
+        return document
 
     def copies_without(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         found = {}
