@@ -20,6 +20,7 @@ from tests.support.comparing import in_memory
 from tests.support.small_stores import array_document
 from tests.support.stores import FailingStore, InterruptedStore, contents, fill
 from zarrfs.dialects.base import Edit
+from zarrfs.dialects.json_text import MAX_NBYTES
 from zarrfs.errors import (
     AcrossViews,
     ContentInvalid,
@@ -630,6 +631,24 @@ async def test_a_group_that_only_a_copy_describes_stays_with_its_attributes(dial
         assert kept is not None and kept.attributes == {"by": "them"}
         found = dict((await e.zarr(use_consolidated=True)).members(max_depth=None))
         assert dict(found["g/h" if edit == "amend" else "g"].attrs) == {"by": "us" if edit == "amend" else "them"}
+
+
+@pytest.mark.logs("outdated")
+@trio_test
+async def test_a_copy_that_is_too_large_to_be_updated_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """It stayed as it was without a word: zarr-python showed old attributes, and arrays that were erased."""
+    async with editing(new="v2") as e:
+        await e.array("/a")
+        values = consolidated(await contents(e.store))
+    values[".zmetadata"] += b" " * MAX_NBYTES
+    async with editing(values) as e:
+        await e.editor.amend(NodePath("/a"), Edit(attributes={"by": "us"}))
+        await e.editor.erase(NodePath("/a"))
+        await e.array("/b")
+        assert (await contents(e.store))[".zmetadata"] == values[".zmetadata"]
+    assert [each.getMessage() for each in caplog.records if "outdated" in each.message] == [
+        f".zmetadata: consolidated copy outdated from here on, as it is larger than {MAX_NBYTES} bytes: consolidate again"
+    ]
 
 
 @DIALECTS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
 
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
+from zarrfs.dialects.json_text import MAX_NBYTES
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.putting import put_all, sync_first
 from zarrfs.hierarchy.revising import Change, Read, put_each, revise
@@ -16,6 +18,8 @@ from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import MISSING
 
+log = logging.getLogger(__name__)
+
 
 class ConsolidatedCopies:
     """The consolidated copies in ``store``. Its callers are serialized (`zarrfs.hierarchy.edits`)."""
@@ -23,6 +27,7 @@ class ConsolidatedCopies:
     def __init__(self, hierarchy: Hierarchy, store: Store) -> None:
         self._hierarchy = hierarchy
         self._store = store
+        self._too_large: set[Key] = set()
 
     async def take_out(self, path: NodePath, *, with_folder: bool = False) -> None:
         """Remove the node at ``path`` and all below it from the copies.
@@ -145,7 +150,22 @@ class ConsolidatedCopies:
                 await sync_first(self._store, moved)
             await put_each(self._store, read, changed)
 
-        await revise(self._hierarchy.stored, keys, change, put)
+        await revise(self._hierarchy.stored, keys, self.noting(change), put)
+
+    def noting(self, change: Change) -> Change:
+        """Return ``change``, which then also logs copies that are too large to be read, and so stay as they are: each once."""
+
+        def noted(documents: dict[Key, bytes]) -> dict[Key, bytes]:
+            changed = change(documents)
+            # A document of a node would have raised an error.
+            for key in [key for key, value in documents.items() if len(value) > MAX_NBYTES and key not in self._too_large]:
+                self._too_large.add(key)
+                log.warning(
+                    "%s: consolidated copy outdated from here on, as it is larger than %d bytes: consolidate again", key, MAX_NBYTES
+                )
+            return changed
+
+        return noted
 
     async def _explicit_from(self, path: NodePath) -> AsyncIterator[NodePath]:
         """Yield the paths of the node at ``path`` and of all below it that have readable documents."""

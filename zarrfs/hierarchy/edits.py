@@ -440,7 +440,7 @@ class NodeEditor:
         steps: Ends = []
         try:
             with fences.collected() as steps:
-                await revise(self._hierarchy.stored, keys, lambda documents: layout.amend(path, documents, edit), put)
+                await revise(self._hierarchy.stored, keys, self._copies.noting(lambda found: layout.amend(path, found, edit)), put)
         finally:
             for each in steps:
                 fences.given_up(each)
