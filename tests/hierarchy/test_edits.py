@@ -651,6 +651,38 @@ async def test_a_copy_that_is_too_large_to_be_updated_is_logged(caplog: pytest.L
     ]
 
 
+@trio_test
+async def test_nodes_of_which_only_the_copy_is_left_stay_when_it_is_written_again() -> None:
+    """Those without chunks were lost: with the root's documents, which came first, they were no nodes any more."""
+    async with editing(new="v2") as e:
+        for path in ("/g/a", "/g/empty", "/k"):
+            await e.array(path)
+        await e.group("/h", by="them")
+        copy = consolidated(await contents(e.store))[".zmetadata"]
+    async with editing({".zmetadata": copy, "g/a/0": bytes(4)}) as e:
+        assert await e.editor.consolidate(ROOT)
+        assert copied(await contents(e.store)) == {"g", "g/a", "g/empty", "h", "k"}
+        await copy_is_right(e)
+        assert dict((await e.zarr())["h"].attrs) == {"by": "them"}
+
+
+@DIALECTS
+@trio_test
+async def test_the_documents_of_a_group_that_only_a_copy_describes_hold_no_copy(dialect: str) -> None:
+    """zarr-python 3 gives each group in a copy an empty one, and found no node in a group with such a document."""
+    async with editing(new=dialect) as e:
+        for path in ("/g/h/a", "/k"):
+            await e.array(path)
+        values = consolidated(await contents(e.store))
+    for group in ("g", "g/h"):
+        values.pop(f"{group}/.zgroup" if dialect == "v2" else f"{group}/zarr.json")
+    async with editing(values) as e:
+        await e.editor.rename(NodePath("/g"), NodePath("/i"))
+        await copy_is_right(e)
+        assert copied(await contents(e.store)) == {"i", "i/h", "i/h/a", "k"}
+        assert set((await e.zarr(path="i")).group_keys()) == {"h"}
+
+
 @DIALECTS
 @trio_test
 async def test_consolidated_copies_follow_every_edit(dialect: str) -> None:

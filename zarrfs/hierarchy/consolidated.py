@@ -50,7 +50,8 @@ class ConsolidatedCopies:
         self._hierarchy.roots.expire()
         self._hierarchy.forgotten.add(path)
         layout = next((each for each in await self._hierarchy.layouts(path) if each.dialect.name == layout.dialect.name), layout)
-        async for each in self._explicit_from(path):
+        # The first one last: a v2 hierarchy whose root has documents has no more nodes that are in the copy alone, without any key.
+        for each in reversed([each async for each in self._explicit_from(path)]):
             missing = layout.missing_documents(each, await self._hierarchy.documents(layout.document_keys(each)))
             await put_all(self._store, missing, replaces=True)
 

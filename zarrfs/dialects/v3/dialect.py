@@ -144,7 +144,9 @@ class V3Layout(Layout):
         key = self._key(path)
         if key in documents or self.copy is None or path not in self.copy.documents:
             return {}
-        return {key: dump(parsed(key, self.copy.documents[path], ATTRIBUTES), indent=_INDENT)}
+        # zarr-python gives each group in a copy an empty copy, according to which the group itself would hold nothing.
+        members = parsed(key, self.copy.documents[path], LOOSE).items()
+        return {key: dump({name: value for name, value in members if name != MEMBER}, indent=_INDENT)}
 
     def without_copy(self) -> V3Layout:
         return self if self.copy is None else replace(self, copy=None)
