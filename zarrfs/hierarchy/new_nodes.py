@@ -347,7 +347,7 @@ class NewNodes:
                     return
         await self.make_parents(around, parent)
         if missing:
-            await put_all(self._store, missing, replaces=False)
+            await put_all(self._store, missing, replaces=True)
         else:
             await self.write(around, GroupNode(path=parent, dialect=around.dialect.name))
 
