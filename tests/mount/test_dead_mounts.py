@@ -83,7 +83,7 @@ def test_the_next_mount_takes_the_place_of_a_dead_one_though_somebody_stands_in_
             done = again(mount)
             assert done.returncode == 0, done.stderr
             assert done.stderr.count("\n") == 1
-            assert f"zarrfs: {mount.path}: replacing a zarrfs mount whose daemon died" in done.stderr
+            assert f"zarrfs: {mount.path}: removed a zarrfs mount whose daemon died" in done.stderr
             assert "removed 1 zarrfs mount(s) whose daemon had died" in mount.log()
             assert (mount.path / "raw/zarr.json").read_bytes() == (store / "zarr.json").read_bytes()
             with pytest.raises(OSError, match=NOT_CONNECTED):
@@ -123,7 +123,7 @@ def test_in_the_foreground_too_as_a_service_that_is_started_again(store: Path) -
         command = [sys.executable, "-P", "-m", "zarrfs", "mount", "-f", "--", str(store), str(mount.path)]
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as daemon:
             assert daemon.stderr is not None
-            assert "replacing a zarrfs mount whose daemon died" in daemon.stderr.readline()
+            assert "removed a zarrfs mount whose daemon died" in daemon.stderr.readline()
             # Its log is on stderr, too: after the next line it is running, and it ends well on request.
             assert "removed 1 zarrfs mount(s)" in daemon.stderr.readline()
             daemon.terminate()
@@ -136,10 +136,12 @@ def test_a_dead_mount_stays_until_there_is_something_in_its_place(store: Path, t
     """Otherwise programs that got errors would begin to write into the folder below."""
     with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
         kill(mount.pid)
-        done = zarrfs("mount", str(tmp_path / "none"), str(mount.path))
-        assert done.returncode == 3, done.stderr
-        with pytest.raises(OSError, match=NOT_CONNECTED):
-            os.listdir(mount.path)
+        for options in ([], ["--foreground"]):
+            done = zarrfs("mount", str(tmp_path / "none"), str(mount.path), *options)
+            assert done.returncode == 3, done.stderr
+            assert "there is no store" in done.stderr and "daemon died" not in done.stderr
+            with pytest.raises(OSError, match=NOT_CONNECTED):
+                os.listdir(mount.path)
 
 
 @pytest.mark.full_length

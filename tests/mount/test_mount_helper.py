@@ -330,7 +330,7 @@ def test_a_dead_mount_is_replaced_and_taken_away(machine: Machine, folder: Path)
         """
     )
     assert lines(done) == ["code 2", "code 2", "mnt/npy/lat.npy", "1", "code 0"]
-    assert "replacing a zarrfs mount whose daemon died" in done.stderr and "its daemon had died before" in done.stderr
+    assert "removed a zarrfs mount whose daemon died" in done.stderr and "its daemon had died before" in done.stderr
 
 
 @pytest.mark.full_length

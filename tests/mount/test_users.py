@@ -291,7 +291,7 @@ def test_dead_mounts_are_replaced_by_who_made_them_and_by_root() -> None:
     code zarrfs umount "$A/m" | sed 's/: its unstored .*//'
     grep -c "$A/m" /proc/self/mountinfo || true
     """)
-    dead = "zarrfs: W/65534/m: replacing a zarrfs mount whose daemon died"
+    dead = "zarrfs: W/65534/m: removed a zarrfs mount whose daemon died"
     assert said[:2] == [dead, "code 0"]
     assert said[2].startswith("zarrfs: mountpoint")
     assert said[3:] == [

@@ -15,6 +15,7 @@ from zarrfs.command.exit_codes import ended
 from zarrfs.errors import MountpointUnusable, StoreTimeout
 from zarrfs.lifecycle import apart
 from zarrfs.lifecycle.dead_mounts import PATIENCE
+from zarrfs.lifecycle.exit_report import Outcome
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
 
@@ -44,23 +45,27 @@ def located(config: MountConfig) -> MountConfig:
     return dataclasses.replace(config, store=store, mountpoint=mountpoint)
 
 
-def check_before(config: MountConfig, print_line: Callable[[str], None]) -> None:
+def check_before(config: MountConfig) -> bool:
     """Check all that can be known before the store is opened, as `zarrfs.lifecycle.mountpoint.check`."""
     from zarrfs.lifecycle import mountpoint
     from zarrfs.stores import urls
 
-    def check() -> list[str]:
-        lines: list[str] = []
-        mountpoint.check(config, urls.local_path(config.store), lines.append)
-        return lines
-
     try:
-        lines = apart.call(check, config.timeout + PATIENCE)
+        return apart.call(lambda: mountpoint.check(config, urls.local_path(config.store)), config.timeout + PATIENCE)
     except TimeoutError as error:
         what = f"mountpoint {config.mountpoint}: not checked: a file system (its own, or of store, cache or log) does not answer"
         raise MountpointUnusable(what, key=config.mountpoint) from error
-    for line in lines:
-        print_line(line)
+
+
+def start(config: MountConfig, replaces_dead: bool, print_line: Callable[[str], None]) -> Outcome:
+    """Start the daemon in the background, as `zarrfs.lifecycle.background.start`; report a dead mount that it has removed."""
+    from zarrfs.lifecycle import background, mount_table, mountpoint
+
+    outcome, _ = background.start(config)
+    # A daemon that fails before its mount leaves the dead one.
+    if replaces_dead and (outcome.exit_code == 0 or mount_table.mount_at(mount_table.resolved(config.mountpoint)) is None):
+        print_line(mountpoint.removed(config.mountpoint))
+    return outcome
 
 
 def may_hang(config: MountConfig, run: Callable[[], int]) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zarrfs import __version__
-from zarrfs.command.answering import check_before, located, may_hang
+from zarrfs.command.answering import check_before, located, may_hang, start
 from zarrfs.command.exit_codes import EXIT_CODES, INTERRUPTED, end, ended, log_cause, outcome_of, print_line
 from zarrfs.command.parser import Argument, Option, Program
 from zarrfs.errors import UsageError
@@ -309,11 +309,7 @@ def _do(steps: list[Step], dry_run: bool, again: str) -> int:
 def _mount(config: MountConfig) -> int:
     """Mount as configured, in the foreground or in the background."""
     from zarrfs.command.serving import serve
-    from zarrfs.lifecycle import background
 
     config = located(config)
-    check_before(config, print_line)
-    if config.foreground:
-        return serve(config)
-    outcome, _ = background.start(config)
-    return end(outcome)
+    replaces_dead = check_before(config)
+    return serve(config) if config.foreground else end(start(config, replaces_dead, print_line))

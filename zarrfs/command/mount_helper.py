@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from zarrfs import __version__
-from zarrfs.command.answering import absolute, check_before, located
+from zarrfs.command.answering import absolute, check_before, located, start
 from zarrfs.command.exit_codes import outcome_of
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.lifecycle import standard_files
@@ -193,19 +193,17 @@ def _asked(arguments: Sequence[str]) -> list[str]:
 
 def _mount(call: Call, print_line: Callable[[str], None], urls: list[str]) -> int:
     """Mount as `mount.zarrfs`, return the exit code, and add the store's URL to ``urls``."""
-    from zarrfs.lifecycle import background
-
     config = configuration(call, print_line)
     urls.append(config.store)
     verbose, fake = "v" in call.flags, "f" in call.flags
     what = f"{public_url(config.source)} on {config.mountpoint}"
     if verbose:
         print_line(f"{'would mount' if fake else 'mounting'} {what}{_chosen(config)}")
-    check_before(config, print_line)
+    replaces_dead = check_before(config)
     if fake:
         _open(config)
         return 0
-    outcome, _ = background.start(config)
+    outcome = start(config, replaces_dead, print_line)
     if outcome.message or verbose:
         print_line(outcome.message or f"mounted {what}")
     return FAILURE if outcome.exit_code else 0

@@ -205,7 +205,7 @@ async def _mounted(
 
     await background.start(ending.on_signal, finish)
     try:
-        mountpoint.prepare(config.mountpoint)
+        mountpoint.prepare(config.mountpoint, print_line)
         with mountpoint.held(config.mountpoint) as name:
             connection = _mount(operations, config, name, tree.store.capabilities.write)
     except BaseException:

@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 _CAP_SYS_ADMIN = 1 << 21
 
 
-def check(config: MountConfig, store_path: str | None, print_line: Callable[[str], None] = lambda line: None) -> None:
+def check(config: MountConfig, store_path: str | None) -> bool:
     """Check all that can be known before the store is opened; ``store_path``: its local path, if any.
 
-    ``print_line`` reports a dead mount that will be replaced. Raises `MountpointUnusable` and `FuseUnavailable`, with advice.
+    Returns True if there is a dead mount, which `prepare` will remove. Raises `MountpointUnusable` and `FuseUnavailable`, with advice.
     """
     dead = holds_dead_mount(config.mountpoint)
     if not dead:
@@ -44,18 +44,23 @@ def check(config: MountConfig, store_path: str | None, print_line: Callable[[str
             # Before it is created there.
             raise _unusable(config.mountpoint, f"contains the {what} {path}: choose one outside it")
     check_fuse(config)
-    if dead:
-        print_line(f"{config.mountpoint}: replacing a zarrfs mount whose daemon died, its unstored data is lost")
+    return dead
 
 
-def prepare(mountpoint: str) -> None:
+def prepare(mountpoint: str, print_line: Callable[[str], None]) -> None:
     """Just before the mount: detach dead zarrfs mounts from ``mountpoint``, and check (again) that it is usable.
 
-    Raises `MountpointUnusable` and `ZarrfsError`.
+    ``print_line`` reports that there were any. Raises `MountpointUnusable` and `ZarrfsError`.
     """
     if cleared := dead_mounts.clear(resolved(mountpoint)):
+        print_line(removed(mountpoint))
         log.warning("%s: removed %d zarrfs mount(s) whose daemon had died", mountpoint, cleared)
     check_mountpoint(mountpoint)
+
+
+def removed(mountpoint: str) -> str:
+    """Return the message for people whose dead mount was removed."""
+    return f"{mountpoint}: removed a zarrfs mount whose daemon died, its unstored data is lost"
 
 
 @contextmanager
