@@ -376,3 +376,11 @@ def test_nodes_at_invalid_names_are_named(
     assert sorted(finding.key or "" for finding in report.misnamed.first) == keys
     assert main.run(["check", str(store)]) == 0
     assert f"at a name that no node may have, where no view shows it, not checked: {len(keys)}" in capsys.readouterr().out
+
+
+def test_packed_objects_are_read_without_the_c_code_of_their_library() -> None:
+    """Where it cannot be compiled, the library is installed without it."""
+    command = [sys.executable, "-P", "-m", "zarrfs", "check", str(CASES / "v2/more_objects")]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "MSGPACK_PUREPYTHON": "1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

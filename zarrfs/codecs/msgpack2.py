@@ -80,7 +80,7 @@ class Msgpack2(ObjectTextCodec):
             max_bin_len=0,
             max_ext_len=0,
             list_hook=lambda found: _counted(left, found, len(found)),
-            object_pairs_hook=lambda pairs: dict(_counted(left, _checked(pairs), 2 * len(pairs))),
+            object_pairs_hook=lambda pairs: _counted_map(left, pairs),
         )
 
         def listed(shape: tuple[int, ...], more: int) -> Iterator[Any]:
@@ -144,7 +144,7 @@ class Msgpack2(ObjectTextCodec):
                 max_array_len=most,
                 max_map_len=most // 2,
                 list_hook=lambda found: _counted(left, found, len(found)),
-                object_pairs_hook=lambda pairs: dict(_counted(left, _checked(pairs), 2 * len(pairs))),
+                object_pairs_hook=lambda pairs: _counted_map(left, pairs),
             )
         except _library_errors() as error:
             raise ChunkDecodeError(f"msgpack2: {str(error) or type(error).__name__}") from error
@@ -189,11 +189,14 @@ def _counted(left: list[int], found: Any, count: int) -> Any:
     return found
 
 
-def _checked(pairs: Any) -> Any:
-    for name, _ in pairs:
+def _counted_map(left: list[int], pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    """Return the map of ``pairs``, and count its keys and values."""
+    # Before 1.2 it is a generator if the library has no C code.
+    found = list(pairs)
+    for name, _ in found:
         if not isinstance(name, str):
             raise ValueError(f"key {short(name)} is not text")
-    return pairs
+    return dict(_counted(left, found, 2 * len(found)))
 
 
 PLUGIN = Msgpack2
