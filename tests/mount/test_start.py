@@ -115,3 +115,14 @@ def test_a_broken_library_costs_one_line_and_the_arrays_that_need_it(
 
 def pid_of(path: Path) -> int:
     return int(json.loads((path / ".zarrfs" / "config.json").read_bytes())["pid"])
+
+
+def test_python_in_its_development_mode_has_nothing_to_say(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONPROFILEIMPORTTIME")
+    with mountpoint() as path:
+        ended = []
+        for arguments in (["mount", store, path, "--log-file", path.with_name("log")], ["umount", path]):
+            command = [sys.executable, "-X", "dev", "-P", "-m", "zarrfs", *map(str, arguments)]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+            ended.append((done.returncode, done.stderr))
+        assert ended == [(0, ""), (0, "")]

@@ -61,7 +61,10 @@ def start(config: MountConfig, replaces_dead: bool, print_line: Callable[[str], 
     """Start the daemon in the background, as `zarrfs.lifecycle.background.start`; report a dead mount that it has removed."""
     from zarrfs.lifecycle import background, mount_table, mountpoint
 
-    outcome, _ = background.start(config)
+    outcome, daemon = background.start(config)
+    if outcome.exit_code == 0:
+        # It outlives this process, and `python -X dev` must not warn that it is still running.
+        daemon.returncode = 0
     # A daemon that fails before its mount leaves the dead one.
     if replaces_dead and (outcome.exit_code == 0 or mount_table.mount_at(mount_table.resolved(config.mountpoint)) is None):
         print_line(mountpoint.removed(config.mountpoint))
