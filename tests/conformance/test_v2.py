@@ -356,8 +356,8 @@ TEXT.row(
     REFUSED,
 )
 TEXT.row("c: complex floating point", all_of(of_type("<c8", 1 - 2j, np.nan), of_type(">c16", 1 - 2j, 3j)))
-TEXT.row("m: timedelta", of_type("<m8[D]", np.timedelta64(5, "D"), np.timedelta64("NaT")))
-TEXT.row("M: datetime", of_type(">M8[ns]", np.datetime64("2020-02-03", "ns"), np.datetime64("NaT")))
+TEXT.row("m: timedelta", of_type("<m8[D]", np.timedelta64(5, "D"), np.timedelta64("NaT", "D")))
+TEXT.row("M: datetime", of_type(">M8[ns]", np.datetime64("2020-02-03", "ns"), np.datetime64("NaT", "ns")))
 TEXT.row("S: string of fixed length", of_type("|S12", b"abc", b"twelve bytes"))
 TEXT.row("U: unicode of fixed length", all_of(of_type("<U3", "äöü", "x"), of_type(">U3", "äöü", "x")))
 TEXT.row(
