@@ -55,8 +55,8 @@ def tops(modules: set[str]) -> set[str]:
 
 
 def of_others(modules: set[str]) -> set[str]:
-    """Return the libraries of other distributions among them. (`copy` tries org.python.core of Jython.)"""
-    ours = ("zarrfs", "org", "_sysconfigdata", "")
+    """Return the libraries of other distributions among them. (`copy` tries org.python.core of Jython, `platform` _wmi of Windows.)"""
+    ours = ("zarrfs", "org", "_sysconfigdata", "_wmi", "")
     return {top for top in tops(modules) if top not in sys.stdlib_module_names and top.partition("__")[0] not in ours}
 
 
