@@ -33,8 +33,7 @@ def main() -> None:
         from zarrfs.command.main import run
 
         code = run(sys.argv[1:])
-    standard_files.drop_unwritable()
-    sys.exit(code)
+    standard_files.end(code)
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

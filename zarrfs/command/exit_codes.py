@@ -76,11 +76,11 @@ def end(outcome: Outcome) -> int:
     return outcome.exit_code
 
 
-def print_line(line: str) -> None:
-    """Print a line on stderr."""
+def print_line(line: str, program: str = "zarrfs") -> None:
+    """Print a line on stderr, after the name of the program."""
     # A closed stderr, as of a daemon whose terminal is gone, is no reason to fail.
     with contextlib.suppress(OSError):
-        print(f"zarrfs: {printable_lines(line)}", file=sys.stderr, flush=True)
+        print(f"{program}: {printable_lines(line)}", file=sys.stderr, flush=True)
 
 
 def outcome_of(error: BaseException, urls: Sequence[str]) -> Outcome:

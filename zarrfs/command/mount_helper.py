@@ -12,7 +12,6 @@ the user.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import fcntl
 import os
@@ -20,17 +19,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Self
+from functools import partial
+from typing import Self
 
 from zarrfs import __version__
+from zarrfs.command import exit_codes
 from zarrfs.command.answering import absolute, check_before, located, start
-from zarrfs.command.exit_codes import outcome_of
 from zarrfs.errors import UsageError, ZarrfsError
 from zarrfs.lifecycle import standard_files
 from zarrfs.lifecycle.interrupts import Interrupted
 from zarrfs.options.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.options.redact import public_url
-from zarrfs.printable import printable_lines
 
 # mount(8) and umount(8), "EXIT STATUS".
 INCORRECT_INVOCATION = 1
@@ -58,17 +57,12 @@ _WITH_VALUE = {_MOUNT: "Not", _UMOUNT: "Nt"}
 
 def mount() -> None:
     """Run the command ``mount.zarrfs``."""
-    _end(run(_MOUNT, sys.argv[1:]))
+    standard_files.end(run(_MOUNT, sys.argv[1:]))
 
 
 def umount() -> None:
     """Run the command ``umount.zarrfs``."""
-    _end(run(_UMOUNT, sys.argv[1:]))
-
-
-def _end(code: int) -> NoReturn:
-    standard_files.drop_unwritable()
-    sys.exit(code)
+    standard_files.end(run(_UMOUNT, sys.argv[1:]))
 
 
 def run(program: str, arguments: Sequence[str]) -> int:
@@ -78,11 +72,7 @@ def run(program: str, arguments: Sequence[str]) -> int:
         print(f"{program} of zarrfs {__version__}: the helper of {program.partition('.')[0]}(8)\n  {_USAGE[program]}")
         return 0
 
-    def print_line(line: str) -> None:
-        # As in `exit_codes.print_line`.
-        with contextlib.suppress(OSError):
-            print(f"{program}: {printable_lines(line)}", file=sys.stderr, flush=True)
-
+    print_line = partial(exit_codes.print_line, program=program)
     # URLs whose secrets error messages must not show.
     urls = list(arguments)
     try:
@@ -93,7 +83,7 @@ def run(program: str, arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, Interrupted):
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 (each has its exit code)
-        print_line(outcome_of(error, urls).message)
+        print_line(exit_codes.outcome_of(error, urls).message)
         match error:
             case UsageError():
                 return INCORRECT_INVOCATION
@@ -292,4 +282,4 @@ def _require_ours(descriptor: int, namespace: str) -> None:
 
 
 if __name__ == "__main__":
-    _end(run(sys.argv[1], sys.argv[2:]))
+    standard_files.end(run(sys.argv[1], sys.argv[2:]))

@@ -53,7 +53,7 @@ class ConsolidatedCopies:
         # The first one last: a v2 hierarchy whose root has documents has no more nodes that are in the copy alone, without any key.
         for each in reversed([each async for each in self._explicit_from(path)]):
             missing = layout.missing_documents(each, await self._hierarchy.documents(layout.document_keys(each)))
-            await put_all(self._store, missing, replaces=True)
+            await put_all(self._store, missing, on_disk=True)
 
     async def put_in(self, layout: Layout, path: NodePath) -> None:
         """Add the node at ``path`` and all below it to the copies."""
@@ -124,7 +124,7 @@ class ConsolidatedCopies:
         documents |= await self._hierarchy.documents(_documents_for(layout, paths))
         documents |= new
         new |= await threads.cpu(weight(documents), layout.copies_with, paths, documents)
-        await put_all(self._store, new, replaces=True)
+        await put_all(self._store, new, on_disk=True)
         return bool(new)
 
     async def _is_any_stored(self, keys: Sequence[Key]) -> bool:

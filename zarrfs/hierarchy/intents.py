@@ -151,7 +151,7 @@ class Intent(Apart):
         self._may_be_stored = True
         with self.collecting():
             # An empty record of copies would leave out of them what the edit had taken out.
-            await put_all(self.store, {self.prefix.key(RECORD): text}, replaces=self._noted is not None or record.is_of_copies)
+            await put_all(self.store, {self.prefix.key(RECORD): text}, on_disk=self._noted is not None or record.is_of_copies)
         self._noted = record
         # After a power cut, chunks of a new array without its document belong to no array.
         if record.operation != "erase" and not record.is_of_copies and not record.is_new:

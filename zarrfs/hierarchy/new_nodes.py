@@ -347,7 +347,7 @@ class NewNodes:
                     return
         await self.make_parents(around, parent)
         if missing:
-            await put_all(self._store, missing, replaces=True)
+            await put_all(self._store, missing, on_disk=True)
         else:
             await self.write(around, GroupNode(path=parent, dialect=around.dialect.name))
 
@@ -370,7 +370,7 @@ class NewNodes:
         # Without them the document would describe an incomplete node.
         for prefix in layout.kept_prefixes(node) if self._store.capabilities.empty_prefixes else ():
             await self._store.make_prefix(prefix)
-        await put_all(self._store, written, replaces=over or await self._holds_any(layout, node))
+        await put_all(self._store, written, on_disk=over or await self._holds_any(layout, node))
         if over:
             await self._store.erase_values(stale)
         self._hierarchy.empty_groups.stored(node.path)

@@ -340,7 +340,7 @@ class Placing:
                     await self._store.rename_prefix(old, new)
                 if before:
                     await sync_first(self._store, [place])
-                await put_all(self._store, written, replaces=bool(before))
+                await put_all(self._store, written, on_disk=bool(before))
         except ZarrfsError:
             if not await self._resolve():
                 raise

@@ -1,8 +1,9 @@
-"""Documents, consolidated copies and records that replace others: the new one is on the disk before it does.
+"""Documents, consolidated copies and records on which older content depends: they are on the disk before they get their name.
 
-A power cut then leaves the old one or the new one, also of those that no program has synced. A lost chunk is one chunk; without the
-document of a group nothing below it is found, however long ago that was stored and synced. New documents wait for the fsync of a program:
-what they describe was not synced either. None of them is durable before `zarrfs.stores.base.Store.sync`.
+So are those that replace others. A power cut then leaves the old one or the new one, also of those that no program has synced. A lost
+chunk is one chunk; without the document of a group nothing below it is found, however long ago that was stored and synced. Documents of
+new nodes wait for the fsync of a program: what they describe was not synced either. None is durable before
+`zarrfs.stores.base.Store.sync`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from zarrfs.stores.expecting import set_over
 from zarrfs.stores.values import ABSENT, Absent, Generation
 
 
-async def put_all(store: Store, documents: Mapping[Key, bytes], *, replaces: bool) -> None:
-    """Store ``documents`` in their order; ``replaces``: in the place of others, perhaps erased before."""
-    with durability.demanded(replaces or durability.is_demanded()):
+async def put_all(store: Store, documents: Mapping[Key, bytes], *, on_disk: bool) -> None:
+    """Store ``documents`` in their order; ``on_disk``: each is on the disk before it gets its name.
+
+    It has to be if it replaces another one, perhaps erased before, or if older content depends on it."""
+    with durability.demanded(on_disk or durability.is_demanded()):
         for key, value in documents.items():
             await store.set(key, value)
 

@@ -105,7 +105,7 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
         await store.rename_prefix(apart.old, record.prefix)
         # Else a power cut may leave the documents alone: they would be taken for those of another program.
         await sync_first(store, [record.prefix])
-    await put_all(store, record.before, replaces=True)
+    await put_all(store, record.before, on_disk=True)
     return False
 
 
@@ -158,7 +158,7 @@ async def _resolve_documents(store: Store, record: Record, *, completes: bool) -
     if completes and is_change and any(value != record.before[key] for key, value in now.items()):
         # Chunks may have been stored in the new shape. Those of a new array were erased when it failed.
         try:
-            await put_all(store, {key: value for key, value in record.after.items() if now.get(key) != value}, replaces=True)
+            await put_all(store, {key: value for key, value in record.after.items() if now.get(key) != value}, on_disk=True)
         except StoreTimeout:
             raise
         except ZarrfsError as error:
@@ -169,7 +169,7 @@ async def _resolve_documents(store: Store, record: Record, *, completes: bool) -
         if key not in record.before:
             await store.erase(key)
         elif value != record.before[key]:
-            await put_all(store, {key: record.before[key]}, replaces=True)
+            await put_all(store, {key: record.before[key]}, on_disk=True)
     return False
 
 
@@ -199,7 +199,7 @@ async def copy_into_place(store: Store, apart: Apart, record: Record) -> None:
             raise KeyConflict(f"{record.path}: copy failed: {key!r} was removed meanwhile", key=key)
     if record.before:
         await sync_all_first(store)
-    await put_all(store, record.after, replaces=bool(record.before))
+    await put_all(store, record.after, on_disk=bool(record.before))
 
 
 async def _remove_empty(store: Store, prefix: Prefix) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 
 def open_missing() -> None:
@@ -28,11 +29,12 @@ def open_missing() -> None:
             setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 (open as long as the process)
 
 
-def drop_unwritable() -> None:
-    """Drop output that cannot be written, so that the exit code of this process stays its own. Called last, before the exit."""
+def end(code: int) -> NoReturn:
+    """End this process with ``code``, also where output cannot be written."""
     for name in ("stdout", "stderr"):
         try:
             if (stream := getattr(sys, name)) is not None:
                 stream.flush()
         except OSError:
             setattr(sys, name, None)
+    sys.exit(code)

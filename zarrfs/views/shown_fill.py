@@ -97,10 +97,8 @@ def attributes_from(node: ArrayNode, written: Mapping[str, Any], ident: str) -> 
         return attributes
     new = cf.decode(data_type, written[cf.NAME])
     if element is None:
-        if cf.is_plain_nan(data_type, written[cf.NAME]):
-            # The creating program has written a null fill_value, and expects to find it again (netCDF-C fails on "NaN" there).
-            del attributes[cf.NAME]
-        elif new is not None and cf.is_read_back(data_type):
+        # A bare NaN stays one, and is left out (`cf.without_nan`): the creating program has written null, and expects to find it again.
+        if new is not None and cf.is_read_back(data_type) and not cf.is_plain_nan(data_type, written[cf.NAME]):
             attributes[cf.NAME] = cf.encode(data_type, new)
     elif cf.are_equal(data_type, element, new):
         attributes[cf.NAME] = before

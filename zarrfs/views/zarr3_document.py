@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit, Layout
@@ -178,9 +176,13 @@ def _without_bare_nan(written: ArrayNode, stored: Mapping[str, Any]) -> Mapping[
     A bare NaN that is ``stored`` already stays.
     """
     attributes, data_type = dict(written.attributes), written.metadata.data_type
-    value = attributes.get(cf.NAME)
-    if cf.is_plain_nan(data_type, value) and not cf.is_plain_nan(data_type, stored.get(cf.NAME)):
-        attributes[cf.NAME] = cf.encode(data_type, np.array(value, data_type.dtype).tobytes())
+    new, before = attributes.get(cf.NAME), stored.get(cf.NAME)
+    if (
+        cf.is_plain_nan(data_type, new)
+        and not cf.is_plain_nan(data_type, before)
+        and (nan := cf.decode(data_type, new)) is not None
+    ):
+        attributes[cf.NAME] = cf.encode(data_type, nan)
     return cf.without_nan(data_type, attributes, stored)
 
 
