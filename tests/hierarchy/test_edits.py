@@ -19,6 +19,7 @@ from tests.support.arrays import Reading, reading
 from tests.support.comparing import in_memory
 from tests.support.small_stores import array_document
 from tests.support.stores import FailingStore, InterruptedStore, contents, fill
+from zarrfs.buffers import Buffer
 from zarrfs.dialects.base import Edit
 from zarrfs.dialects.json_text import MAX_NBYTES
 from zarrfs.errors import (
@@ -664,6 +665,26 @@ async def test_nodes_of_which_only_the_copy_is_left_stay_when_it_is_written_agai
         assert copied(await contents(e.store)) == {"g", "g/a", "g/empty", "h", "k"}
         await copy_is_right(e)
         assert dict((await e.zarr())["h"].attrs) == {"by": "them"}
+
+
+@trio_test
+async def test_the_root_gets_its_documents_after_the_nodes_that_only_its_copy_describes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill in between would leave these nodes without keys, and the root with documents: they would be none any more."""
+    async with editing(new="v2") as e:
+        for path in ("/g/a", "/k"):
+            await e.array(path)
+        copy = consolidated(await contents(e.store))[".zmetadata"]
+    async with editing({".zmetadata": copy}) as e:
+        order: list[Key] = []
+        store = e.store.set
+
+        async def recorded(key: Key, value: Buffer, **options: Any) -> Any:
+            order.append(key)
+            return await store(key, value, **options)
+
+        monkeypatch.setattr(e.store, "set", recorded)
+        assert await e.editor.consolidate(ROOT)
+    assert {"g/.zgroup", "g/a/.zarray", "k/.zarray"} < set(order[: order.index(Key(".zgroup"))])
 
 
 @DIALECTS
