@@ -126,7 +126,8 @@ class ChunkStore(abc.ABC):
         """Return the encoded chunk, or a part of it; None if it is not stored."""
         value = (await self.get_several([coords], byte_range))[0]
         if isinstance(value, ChunkError):
-            raise value
+            key = self.keys(coords)[0]
+            raise value if value.key is not None else type(value)(f"{key!r}: {value}", key=key)
         return value
 
     async def get_stamped(

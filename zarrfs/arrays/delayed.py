@@ -106,7 +106,7 @@ class DelayedChunks(ChunkStore):
     def _by_shard(self, chunks: Mapping[Coords, T]) -> Iterator[tuple[QueuedShard, dict[Coords, T]]]:
         if self._refusal is not None:
             # At the write, not at the flush, which would fail.
-            raise self._refusal
+            raise self._refusal.again()
         units: dict[Coords, dict[Coords, T]] = {}
         for coords, each in chunks.items():
             units.setdefault(self.unit(coords), {})[coords] = each

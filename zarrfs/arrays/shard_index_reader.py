@@ -145,7 +145,7 @@ class ShardIndexReader:
         try:
             return KnownShard.read(stat, await threads.cpu(self.nbytes, self._parsed, data, stat.size))
         except ShardIndexInvalid as error:
-            return KnownShard.read(stat, error)
+            return KnownShard.read(stat, error.again())
 
     async def _got(self, shard: Coords, part: ByteRange) -> tuple[Buffer, KeyStat] | KnownShard | None:
         """Return a part of a shard for its index; None if the shard is absent.
@@ -156,7 +156,7 @@ class ShardIndexReader:
             found = await self._parent.get_with_stat(shard, part)
         except ChunkDecodeError as error:
             stat = await self._parent.stat(shard)
-            return None if stat is None else KnownShard.read(stat, ShardIndexInvalid(str(error)))
+            return None if stat is None else KnownShard.read(stat, ShardIndexInvalid(str(error), key=error.key))
         if found is not None:
             self._counters.shard_indexes_read += 1
         return found

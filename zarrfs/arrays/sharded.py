@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 
 from zarrfs import threads
 from zarrfs.arrays.chunk_store import ChunkStore, StoredChunk, Written, new_generation
@@ -20,7 +19,7 @@ from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex, Tally, not_at_once
 from zarrfs.arrays.shard_changes import UNSEEN, ShardReplaced, assembled, reapplied, within
-from zarrfs.arrays.shard_index_cache import KnownShard, ShardIndexCache, ShardKey
+from zarrfs.arrays.shard_index_cache import KnownShard, ShardIndexCache, ShardKey, StoredShard, naming, placed
 from zarrfs.arrays.shard_index_reader import TRIES, ShardIndexReader, restless
 from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid
@@ -31,16 +30,6 @@ from zarrfs.stores.values import Generation, KeyStat
 
 WIDTH = 16
 """Shards read concurrently."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredShard:
-    """A stored shard: its coordinates, keys and size, and its index or the reason why the index is unreadable."""
-
-    coords: Coords
-    keys: tuple[Key, ...]
-    nbytes: int
-    index: ShardIndex | PagedIndex | ShardIndexInvalid
 
 
 class ShardedChunks(ChunkStore):
@@ -78,13 +67,13 @@ class ShardedChunks(ChunkStore):
             try:
                 if known is not None:
                     known = await self._reader.located(shard, known, [index])
-                stat = known.stat_of(index) if known is not None else None
-                found = known.find(index) if known is not None else None
-                if known is None or stat is None or found is None:
+                place = placed(self._parent, shard, known, index, fresh=fresh)
+                if known is None or place is None:
                     if fresh:
                         return None
                     known, fresh = await self.shard(shard), True
                     continue
+                found, stat = place
                 parts = await self._parent.get_parts(shard, [within(found, byte_range)], known.stat.generation)
             except GenerationMismatch:
                 known, fresh = await self.shard(shard), True
@@ -98,20 +87,20 @@ class ShardedChunks(ChunkStore):
         for _ in range(TRIES):
             try:
                 known = await self._reader.located(shard, known, [index]) if known is not None else None
-                if known is None or (stat := known.stat_of(index)) is None or stat.generation != generation:
+                place = placed(self._parent, shard, known, index, fresh=False)
+                if place is None or place[1].generation != generation:
                     # The cached entry may belong to an older shard.
                     known = await self.shard(shard)
                     known = await self._reader.located(shard, known, [index]) if known is not None else None
-                    stat = known.stat_of(index) if known is not None else None
+                    place = placed(self._parent, shard, known, index, fresh=True)
             except GenerationMismatch:
                 known = None
                 continue
-            if known is None or stat is None or stat.generation != generation:
+            if known is None or place is None or place[1].generation != generation:
                 raise GenerationMismatch(
                     f"chunk {coords} of {self.keys(coords)[0]!r} was changed concurrently", key=self.keys(coords)[0]
                 )
-            found = known.find(index)
-            assert found is not None
+            found, _ = place
             try:
                 return await self._parent.get_parts(shard, [within(found, each) for each in byte_ranges], known.stat.generation)
             except GenerationMismatch:
@@ -164,9 +153,11 @@ class ShardedChunks(ChunkStore):
             if known is None:
                 return None
             try:
-                return (await self._reader.located(shard, known, [index])).stat_of(index)
+                known = await self._reader.located(shard, known, [index])
             except GenerationMismatch:
                 continue
+            with naming(self._parent, shard):
+                return known.stat_of(index)
         raise restless(self._parent, shard)
 
     async def shards(self) -> AsyncIterator[StoredShard]:
@@ -215,8 +206,9 @@ class ShardedChunks(ChunkStore):
         for shard, group in groups.items():
             if await self._changes_nothing(shard, group):
                 continue
-            before[shard], pieces = await self._staying(shard, group)
-            group = groups[shard] = await reapplied(self._parent, shard, group, before[shard])
+            with naming(self._parent, shard):
+                before[shard], pieces = await self._staying(shard, group)
+                group = groups[shard] = await reapplied(self._parent, shard, group, before[shard])
             pieces |= {index: written.data for index, written in group.items() if written.data is not None}
             data = None
             if pieces:
@@ -262,7 +254,7 @@ class ShardedChunks(ChunkStore):
             if known is None:
                 return None, {}
             if isinstance(known.index, ShardIndexInvalid):
-                raise known.index
+                raise known.index.again()
             assert isinstance(known.index, ShardIndex)
             stay = [index for index in known.index.stored_pairs() if index not in group]
             # Chunks that share their bytes continue to share them.
@@ -348,7 +340,8 @@ class ShardedChunks(ChunkStore):
                 if known is None:
                     return [None] * len(indices)
                 known = await self._reader.located(shard, known, indices)
-                found = {index: pair for index in indices if (pair := known.find(index)) is not None}
+                with naming(self._parent, shard):
+                    found = {index: pair for index in indices if (pair := known.find(index)) is not None}
                 ranges = [within(pair, byte_range) for pair in found.values()]
                 parts = await self._parent.get_parts(shard, ranges, known.stat.generation) if ranges else []
             except GenerationMismatch:

@@ -281,7 +281,7 @@ class ShardingStore(ForwardingStore):
         key = self._grid.shards.key(shard)
         self._require_writable(key)
         async with self._held(shard), self._merging.hold(key):
-            with _naming(key):
+            with _naming(key, also_named=False):
                 yield
 
     async def _store(self, chunks: Mapping[Coords, Buffer | None]) -> Mapping[Coords, Generation | None]:
@@ -327,7 +327,7 @@ class ShardingStore(ForwardingStore):
             if known is None:
                 return
             if isinstance(known.index, ShardIndexInvalid):
-                raise known.index
+                raise known.index.again()
             if not isinstance(known.index, ShardIndex):
                 raise not_at_once(self._grid.spec)
             there = (self._grid.spec.coords_of(shard, index) for index in known.index.stored_pairs())
@@ -439,11 +439,11 @@ def _merged(value: Buffer, pieces: Sequence[_Piece]) -> Buffer:
 
 
 @contextmanager
-def _naming(key: Key) -> Iterator[None]:
-    """Prefix messages of errors with the key of the chunk."""
+def _naming(key: Key, *, also_named: bool = True) -> Iterator[None]:
+    """Prefix messages of errors with the key of the chunk; ``also_named``: also those with another key, of its shard."""
     try:
         yield
     except ChunkError as error:
-        if error.key is not None:
+        if error.key is not None and (error.key == key or not also_named):
             raise
         raise type(error)(f"{key!r}: {error}", key=key) from error
