@@ -810,6 +810,7 @@ async def test_a_group_above_an_unreadable_node_is_renamed_or_stays(dialect: str
         assert await contents(e.store.inner.inner) == values
 
 
+@pytest.mark.logs("outdated")
 @trio_test
 async def test_a_copy_that_cannot_be_read_is_left_alone() -> None:
     for junk in (b"{", b'{"zarr_consolidated_format": 2, "metadata": {}}'):

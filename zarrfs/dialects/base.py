@@ -279,6 +279,13 @@ class Layout(abc.ABC):
         """
         return None
 
+    def copy_fault(self, key: Key, data: bytes, *, of_members: bool) -> str | None:
+        """Return why the consolidated copy under a `copy_key` is unreadable; None if it is readable, or ``key`` is no such key.
+
+        ``of_members``: also why a part of it is. A copy in a group's own document is read with that.
+        """
+        return None
+
     def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         """Return an empty consolidated copy for the group at ``path``, for `copies_with`; empty if the layout can have none there.
 

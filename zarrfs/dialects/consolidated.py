@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from zarrfs.dialects import documents
@@ -16,12 +16,26 @@ def zmetadata_documents(key: str, data: bytes) -> dict[str, Any]:
     zarr-python 2 writes it in hierarchies of v2 and of 2022. Raises `MetadataError`; a member that is not an object is omitted.
     """
     with documents.naming(key):
-        document = documents.parse_object(key, data, frozenset({("metadata",)}))
-        version = document.get("zarr_consolidated_format")
-        if version != 1:
-            raise MetadataError(f"zarr_consolidated_format must be 1, not {documents.shortened(version)}")
-        members = documents.mapping(documents.member(document, "metadata"), "metadata")
-    return {name: each for name, each in members.items() if documents.is_object(each)}
+        return {name: each for name, each in _members(key, data).items() if documents.is_object(each)}
+
+
+def zmetadata_fault(key: str, data: bytes, *, of_members: bool) -> str | None:
+    """Return why a ``.zmetadata`` document is unreadable, with ``of_members`` also why a part of it is; None if it is readable."""
+    try:
+        with documents.naming(key):
+            members = _members(key, data)
+    except MetadataError as error:
+        return str(error).removeprefix(f"{key}: ")
+    bad = [name for name, each in members.items() if not documents.is_object(each)] if of_members else []
+    return f"{documents.shortened(bad[0])} must be an object, not {documents.shortened(members[bad[0]])}" if bad else None
+
+
+def _members(key: str, data: bytes) -> Mapping[str, Any]:
+    document = documents.parse_object(key, data, frozenset({("metadata",)}))
+    version = document.get("zarr_consolidated_format")
+    if version != 1:
+        raise MetadataError(f"zarr_consolidated_format must be 1, not {documents.shortened(version)}")
+    return documents.mapping(documents.member(document, "metadata"), "metadata")
 
 
 def children_by_path(paths: Iterable[NodePath]) -> dict[NodePath, frozenset[str]]:

@@ -27,7 +27,7 @@ class ConsolidatedCopies:
     def __init__(self, hierarchy: Hierarchy, store: Store) -> None:
         self._hierarchy = hierarchy
         self._store = store
-        self._too_large: set[Key] = set()
+        self._outdated: set[Key] = set()
 
     async def take_out(self, path: NodePath, *, with_folder: bool = False) -> None:
         """Remove the node at ``path`` and all below it from the copies.
@@ -37,7 +37,7 @@ class ConsolidatedCopies:
         for layout in await self._hierarchy.layouts(path):
             if with_folder and begins_at(layout, path):
                 continue
-            await self._revise(layout.consolidated_keys(path), partial(layout.copies_without, path))
+            await self._revise(layout, layout.consolidated_keys(path), partial(layout.copies_without, path))
 
     async def write_out(self, layout: Layout, path: NodePath) -> None:
         """Give the node at ``path``, and all below it, the documents that only a copy has.
@@ -104,7 +104,7 @@ class ConsolidatedCopies:
             keys = (*copies, *_documents_for(layout, paths))
             # The keys that lead to all of them: chunks wait for the fsync of a program.
             moved = layout.document_keys(paths[0]) if has_moved and paths else ()
-            await self._revise(keys, partial(layout.copies_with, paths), moved)
+            await self._revise(layout, keys, partial(layout.copies_with, paths), moved)
 
     async def is_in(self, group: GroupNode) -> bool:
         """Return True if the store has a copy in ``group``, readable or not."""
@@ -143,7 +143,7 @@ class ConsolidatedCopies:
         documents = contents(await self._hierarchy.stored.get(keys))
         return bool(await threads.cpu(weight(documents), layout.copies_with, (path,), documents))
 
-    async def _revise(self, keys: Iterable[Key], change: Change, moved: Sequence[Key] = ()) -> None:
+    async def _revise(self, layout: Layout, keys: Iterable[Key], change: Change, moved: Sequence[Key] = ()) -> None:
         """Run `revise`. ``moved``: documents that the copies announce, and that are synced before."""
 
         async def put(read: Read, changed: Mapping[Key, bytes]) -> None:
@@ -151,19 +151,23 @@ class ConsolidatedCopies:
                 await sync_first(self._store, moved)
             await put_each(self._store, read, changed)
 
-        await revise(self._hierarchy.stored, keys, self.noting(change), put)
+        await revise(self._hierarchy.stored, keys, self.noting(layout, change), put)
 
-    def noting(self, change: Change) -> Change:
-        """Return ``change``, which then also logs copies that are too large to be read, and so stay as they are: each once."""
+    def noting(self, layout: Layout, change: Change) -> Change:
+        """Return ``change``, which then also logs copies that are too large or unreadable, and so stay as they are: each once."""
 
         def noted(documents: dict[Key, bytes]) -> dict[Key, bytes]:
             changed = change(documents)
             # A document of a node would have raised an error.
-            for key in [key for key, value in documents.items() if len(value) > MAX_NBYTES and key not in self._too_large]:
-                self._too_large.add(key)
-                log.warning(
-                    "%s: consolidated copy outdated from here on, as it is larger than %d bytes: consolidate again", key, MAX_NBYTES
-                )
+            for key in documents.keys() - changed.keys() - self._outdated:
+                if len(documents[key]) > MAX_NBYTES:
+                    why = f"larger than {MAX_NBYTES} bytes"
+                elif (fault := layout.copy_fault(key, documents[key], of_members=False)) is not None:
+                    why = f"unreadable ({fault})"
+                else:
+                    continue
+                self._outdated.add(key)
+                log.warning("%s: consolidated copy outdated from here on, as it is %s: consolidate again", key, why)
             return changed
 
         return noted

@@ -436,11 +436,11 @@ class NodeEditor:
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
-        put = partial(store_together, self._intents, path)
+        change = self._copies.noting(layout, lambda found: layout.amend(path, found, edit))
         steps: Ends = []
         try:
             with fences.collected() as steps:
-                await revise(self._hierarchy.stored, keys, self._copies.noting(lambda found: layout.amend(path, found, edit)), put)
+                await revise(self._hierarchy.stored, keys, change, partial(store_together, self._intents, path))
         finally:
             for each in steps:
                 fences.given_up(each)

@@ -79,6 +79,7 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
     async for node in walk(hierarchy, config, path):
         report.nodes += 1
         await _look_beside(hierarchy, node, report)
+        await _look_at_copy(hierarchy, node, report)
         match node:
             case UnsupportedNode():
                 (report.bad if node.bad else report.unchecked).add(Finding(node.path, node.reason))
@@ -108,6 +109,21 @@ async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None
         return
     if others:
         report.hidden.add(Finding(node.path, f"documents of {node.dialect} are valid, those of {' and '.join(others)} are ignored"))
+
+
+async def _look_at_copy(hierarchy: Hierarchy, node: Node, report: Report) -> None:
+    """Report an unreadable consolidated copy. It hides nothing in a mount, but zarr-python and xarray open no node of its group."""
+    layout = hierarchy.roots.layout_of(node) if isinstance(node, GroupNode) else None
+    key = layout.copy_key(node.path) if layout is not None else None
+    if layout is None or key is None:
+        return
+    try:
+        found = await hierarchy.documents((key,))
+        fault = layout.copy_fault(key, found[key], of_members=True) if key in found else None
+    except Exception as error:  # noqa: BLE001 - as above
+        fault = reason_of(node.path, error)
+    if fault is not None:
+        report.bad.add(Finding(node.path, f"consolidated copy unreadable: {fault}", key))
 
 
 async def _look_below(hierarchy: Hierarchy, node: ArrayNode, report: Report) -> None:

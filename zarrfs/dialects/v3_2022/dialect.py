@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
+from zarrfs.dialects.consolidated import zmetadata_fault
 from zarrfs.dialects.documents import ATTRIBUTES, dump, merged, naming, parse_object, parsed, patched
 from zarrfs.dialects.drafts import DraftKeys, attributes_of, check_extensions
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE
@@ -223,6 +224,10 @@ class V3Draft2022Layout(Layout):
 
     def copy_key(self, path: NodePath) -> Key | None:
         return copy_key(self.prefix) if path == ROOT and self.form.software else None
+
+    def copy_fault(self, key: Key, data: bytes, *, of_members: bool) -> str | None:
+        is_copy = self.form.software and key == copy_key(self.prefix)
+        return zmetadata_fault(key, data, of_members=of_members) if is_copy else None
 
     def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         key = self.copy_key(path)
