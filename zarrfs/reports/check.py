@@ -51,6 +51,8 @@ async def check(
         # Before SIGINT is handled: this imports plug-ins, which may hang.
         hierarchy = hierarchy_of(config, store)
         await nursery.start(_end_on_interrupt, nursery.cancel_scope)
+        for what in whole.damage:
+            report.bad.add(Finding("/", what))
         await check_steps.look(whole, report)
         arrays = [array async for array in _survey(config, store, hierarchy, path, report)]
         on_progress(report)

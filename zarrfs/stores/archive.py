@@ -51,6 +51,8 @@ class Archive(abc.ABC):
     path: str
     at_hand: bool = False
     """True if `find` never waits."""
+    damage: Sequence[str] = ()
+    """See `Store.damage`."""
 
     @abc.abstractmethod
     def find(self, name: bytes) -> KeyStat | None:
@@ -88,6 +90,7 @@ class ArchiveStore(Store):
         self._archive = archive
         self._inside = Prefix(inside.strip("/") + "/" if inside.strip("/") else "")
         self.url = archive.path + (f"|{self._inside}" if self._inside else "")
+        self.damage = archive.damage
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 

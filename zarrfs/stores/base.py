@@ -57,6 +57,8 @@ class Store(AnswersNow, abc.ABC):
 
     url: str = ""
     capabilities: Capabilities = Capabilities()
+    damage: Sequence[str] = ()
+    """Damage of the whole store, found when it was opened, that hides keys: readers take them for absent."""
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ class ForwardingStore(Store):
         self.inner = inner
         self.url = inner.url
         self.capabilities = inner.capabilities
+        self.damage = inner.damage
 
     async def get(self, key: Key) -> Buffer | None:
         return await self.inner.get(key)

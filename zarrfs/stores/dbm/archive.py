@@ -34,7 +34,9 @@ class DumbDbmArchive(Archive):
         base = _base(path)
         self.path = os.path.abspath(base)
         self._dir, self._dat = ArchiveFile(base + ".dir"), ArchiveFile(base + ".dat")
-        found = offsets(self._dir)
+        damage: list[str] = []
+        found = offsets(self._dir, damage)
+        self.damage = damage
         self._offset, self._size = array("Q"), array("Q")
         rows = {}
         for row, (name, (offset, size)) in enumerate(found.items()):

@@ -30,8 +30,11 @@ Offsets = dict[bytes, tuple[int, int]]
 """A key's bytes, mapped to the offset and size of its value."""
 
 
-def offsets(file: ArchiveFile) -> Offsets:
-    """Return the content of the ``.dir`` file. Raises `StoreError` if none of it is well-formed, or if it is too large."""
+def offsets(file: ArchiveFile, damage: list[str] | None = None) -> Offsets:
+    """Return the content of the ``.dir`` file. Lines of another form are logged, and added to ``damage``.
+
+    Raises `StoreError` if none of it is well-formed, or if it is too large.
+    """
     if file.size > _MAX_NBYTES:
         raise StoreError(f"{file.path} is an index of {file.size} bytes, which is too many", key=file.path)
     memory = IndexMemory(file.path)
@@ -51,6 +54,8 @@ def offsets(file: ArchiveFile) -> Offsets:
         raise StoreError(f"{file.path} is not the index of a DBM", key=file.path)
     if bad:
         log.warning("%s: skipping %d lines that are no entries of a DBM, the first is line %d", file.path, bad, first_bad)
+        if damage is not None:
+            damage.append(f"{file.path}: lines that are no entries of a DBM: {bad}, the first is line {first_bad}")
     return found
 
 
