@@ -157,3 +157,17 @@ def test_names_of_all_listings_together_are_limited(monkeypatch: pytest.MonkeyPa
         assert listings[3].nnames == 20
 
     trio.run(main)
+
+
+def test_an_error_that_is_asked_for_again_collects_no_frames() -> None:
+    async def main() -> None:
+        folder = Folder()
+        folder.fails = True
+        listing, depths = folder.opened(), []
+        for _ in range(4):
+            with pytest.raises(StoreError, match="no answer") as caught:
+                await listing.entry(0)
+            depths.append(len(caught.traceback))
+        assert depths[1] == depths[3]
+
+    trio.run(main)

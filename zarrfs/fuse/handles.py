@@ -116,7 +116,8 @@ class OpenDirectory:
         """Return the entry at ``position``; None after the last."""
         while position >= self._passed + len(self.entries):
             if self.error is not None:
-                raise self.error
+                # Without the frames of earlier requests, which it would collect.
+                raise self.error.with_traceback(None)
             if self.iterator is None:
                 return None
             try:
