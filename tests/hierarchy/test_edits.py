@@ -563,6 +563,55 @@ async def test_a_copy_gets_the_groups_above_a_node_that_it_lacks(dialect: str, i
         await copy_is_right(e)
 
 
+def encoded_by_them(values: dict[str, bytes], path: str) -> dict[str, bytes]:
+    """Return ``values``, with a copy in the root, where the array at ``path`` has a codec that only its owner's programs know."""
+    change = {"compressor": {"id": "theirs"}}
+    key, copy, member = f"{path}/.zarray", ".zmetadata", f"{path}/.zarray"
+    if key not in values:
+        change = {"codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "theirs"}]}
+        key, copy, member = f"{path}/zarr.json", "zarr.json", path
+    root = document(values[copy])
+    holder = root if copy == ".zmetadata" else root["consolidated_metadata"]
+    holder["metadata"][member] |= change
+    return {**values, key: json.dumps(document(values[key]) | change).encode(), copy: json.dumps(root).encode()}
+
+
+@DIALECTS
+@trio_test
+async def test_a_copy_keeps_nodes_with_codecs_of_others_when_their_group_is_renamed(dialect: str) -> None:
+    """Their programs, which find nodes in the copy alone, found the array no more."""
+    async with editing(new=dialect) as e:
+        for path in ("/g/a", "/g/b", "/k/c"):
+            await e.array(path)
+        values = encoded_by_them(consolidated(await contents(e.store)), "g/a")
+    async with editing(values, new=dialect) as e:
+        await e.editor.rename(NodePath("/g"), NodePath("/k/g"))
+        assert copied(await contents(e.store)) == {"k", "k/c", "k/g", "k/g/a", "k/g/b"}
+        await e.editor.rename(NodePath("/k/g/a"), NodePath("/a"))
+        assert copied(await contents(e.store)) == {"a", "k", "k/c", "k/g", "k/g/b"}
+    # zarr-python without the codec opens nothing of a copy that has the array: it stays out of one that has it not.
+    async with editing(without(values, "g/a"), new=dialect) as e:
+        await e.editor.rename(NodePath("/g"), NodePath("/k/g"))
+        assert copied(await contents(e.store)) == {"k", "k/c", "k/g", "k/g/b"}
+
+
+@trio_test
+async def test_a_node_with_a_codec_of_others_that_only_the_copy_describes_stays_a_node_when_it_is_renamed() -> None:
+    """Its chunks were moved, and its description was lost."""
+    async with editing(new="v2") as e:
+        await e.array("/g/a")
+        await fill(e.store, {"g/a/0": b"1234"})
+        values = encoded_by_them(consolidated(await contents(e.store)), "g/a")
+    described = document(values[".zmetadata"])["metadata"]["g/a/.zarray"]
+    values = {key: value for key, value in values.items() if not key.startswith("g/") or key == "g/a/0"}
+    async with editing(values, new="v2") as e:
+        await e.editor.rename(NodePath("/g"), NodePath("/h"))
+        found = await contents(e.store)
+        assert document(found["h/a/.zarray"]) == described
+        assert found["h/a/0"] == b"1234"
+        assert copied(found) == {"h", "h/a"}
+
+
 @DIALECTS
 @trio_test
 async def test_a_copy_in_a_group_whose_members_have_no_groups_has_these(dialect: str) -> None:
@@ -773,6 +822,20 @@ async def test_a_rename_that_fails_changes_nothing(dialect: str, error: Exceptio
             await e.editor.rename(NodePath("/g/a"), NodePath("/g/b"))
         await copy_is_right(e)
         assert await e.kinds("/g") == {"a": "ArrayNode"}
+
+
+@DIALECTS
+@trio_test
+async def test_a_copy_keeps_nodes_with_codecs_of_others_when_a_rename_fails(dialect: str) -> None:
+    async with editing(new=dialect) as e:
+        for path in ("/g/a", "/k/c"):
+            await e.array(path)
+        values = encoded_by_them(consolidated(await contents(e.store)), "g/a")
+    inner = Unmoving(MemoryStore(), {"rename_prefix": StoreFull("no space left")})
+    async with editing(values, new=dialect, inner=inner) as e:
+        with pytest.raises(StoreFull):
+            await e.editor.rename(NodePath("/g"), NodePath("/k/g"))
+        assert copied(await contents(inner.inner)) == {"g", "g/a", "k", "k/c"}
 
 
 class Secret(InterruptedStore):

@@ -51,14 +51,14 @@ class ConsolidatedCopies:
         self._hierarchy.forgotten.add(path)
         layout = next((each for each in await self._hierarchy.layouts(path) if each.dialect.name == layout.dialect.name), layout)
         # The first one last: a v2 hierarchy whose root has documents has no more nodes that are in the copy alone, without any key.
-        for each in reversed([each async for each in self._explicit_from(path)]):
+        for each in reversed([each async for each, _ in self._described_from(path)]):
             missing = layout.missing_documents(each, await self._hierarchy.documents(layout.document_keys(each)))
             await put_all(self._store, missing, on_disk=True)
 
-    async def put_in(self, layout: Layout, path: NodePath) -> None:
-        """Add the node at ``path`` and all below it to the copies."""
+    async def put_in(self, layout: Layout, path: NodePath, unsupported: Sequence[NodePath] = ()) -> None:
+        """Add the node at ``path`` and all below it to the copies; of those that zarrfs does not support only ``unsupported``."""
         if await self._is_any_for(layout, path):
-            await self.follow(layout, [each async for each in self._explicit_from(path)])
+            await self.follow(layout, [*await self._supported_from(path), *unsupported])
 
     async def is_any_above(self, layout: Layout, path: NodePath) -> bool:
         """Return True if a group above ``path`` has a copy."""
@@ -87,13 +87,20 @@ class ConsolidatedCopies:
         groups = [each for each in above if await self._hierarchy.documents(layout.document_keys(each))]
         await self.follow(layout, groups, has_moved=False)
 
-    async def require_readable(self, layout: Layout, path: NodePath, new_path: NodePath) -> None:
-        """Raise `StoreAccessDenied` if `put_in` could not add the node at ``path``, and all below it, to the copies at ``new_path``.
+    async def unsupported_in(self, layout: Layout, path: NodePath, new_path: NodePath) -> list[NodePath]:
+        """Return the nodes at and below ``path`` that copies list, though zarrfs does not support them, for `put_in`.
 
-        To be called before the node is moved: afterwards, the move would count as failed."""
-        if await self._is_any_for(layout, path) or await self._is_any_for(layout, new_path):
-            async for _ in self._explicit_from(path):
-                pass
+        Other programs may: they would not find these nodes any more. A copy that does not list them stays so: zarr-python opens nothing
+        of a copy with a codec that it lacks.
+
+        To be called before the node is moved to ``new_path``. Raises `StoreAccessDenied` if `put_in` could not add a node to the copies
+        there: afterwards, the move would count as failed.
+        """
+        if not (await self._is_any_for(layout, path) or await self._is_any_for(layout, new_path)):
+            return []
+        found = [each async for each, node in self._described_from(path) if isinstance(node, UnsupportedNode) and not node.bad]
+        documents = contents(await self._hierarchy.stored.get(layout.consolidated_keys(path))) if found else {}
+        return [each for each in found if await threads.cpu(weight(documents), layout.copies_without, each, documents)]
 
     async def follow(self, layout: Layout, paths: Sequence[NodePath], *, has_moved: bool = True) -> None:
         """Update the copies with the stored documents of the nodes at ``paths``.
@@ -120,7 +127,7 @@ class ConsolidatedCopies:
         new = layout.new_copy(path, documents)
         if new:
             await self.write_out(layout, path)
-        paths = [each async for each in self._explicit_from(path)] if new else []
+        paths = await self._supported_from(path) if new else []
         documents |= await self._hierarchy.documents(_documents_for(layout, paths))
         documents |= new
         new |= await threads.cpu(weight(documents), layout.copies_with, paths, documents)
@@ -172,14 +179,17 @@ class ConsolidatedCopies:
 
         return noted
 
-    async def _explicit_from(self, path: NodePath) -> AsyncIterator[NodePath]:
-        """Yield the paths of the node at ``path`` and of all below it that have readable documents."""
+    async def _supported_from(self, path: NodePath) -> list[NodePath]:
+        return [each async for each, node in self._described_from(path) if not isinstance(node, UnsupportedNode)]
+
+    async def _described_from(self, path: NodePath) -> AsyncIterator[tuple[NodePath, Node]]:
+        """Yield the node at ``path`` and all below it that have documents, with their paths."""
         node = await self._hierarchy.node(path)
-        if node is not None and not isinstance(node, UnsupportedNode) and not is_implicit(node):
-            yield path
+        if node is not None and not is_implicit(node):
+            yield path, node
         if isinstance(node, GroupNode):
             async for name, _ in self._hierarchy.children(path):
-                async for each in self._explicit_from(path.child(name)):
+                async for each in self._described_from(path.child(name)):
                     yield each
 
 

@@ -94,8 +94,7 @@ class Renaming:
         # In use until the outcome is known: its document is recognized wherever it is found (`_follow_when_done`).
         held = await self._in_use(node) if target is not None else None
         is_one = layout.per_node or begins_at(layout, path)
-        if not begins_at(layout, path):
-            await self._copies.require_readable(layout, path, new_path)
+        unsupported = await self._copies.unsupported_in(layout, path, new_path) if not begins_at(layout, path) else []
         await self._new.check(layout if not begins_at(layout, path) else await self._new.layout_for(path.parent), new_path, path)
         for live in list(self._hierarchy.live.at_and_below(path)):
             # Only of these arrays: failures of shards queued for earlier arrays there do not concern the caller.
@@ -118,7 +117,7 @@ class Renaming:
                 await self._in_parts(layout, path, new_path, node, target, intent)
         except BaseException as error:
             with trio.CancelScope(shield=True):
-                await self._copies.put_in(layout, path)
+                await self._copies.put_in(layout, path, unsupported)
                 if target is not None:
                     await self._copies.put_in(layout, new_path)
             if isinstance(error, StoreUnsupported):
@@ -127,7 +126,8 @@ class Renaming:
         del held
         self._hierarchy.empty_groups.move(path, new_path)
         if not begins_at(layout, path):
-            await self._copies.put_in(layout, new_path)
+            moved = [NodePath(new_path + each[len(path) :]) for each in unsupported]
+            await self._copies.put_in(layout, new_path, moved)
 
     async def _in_one(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent | None) -> None:
         old, new = path.prefix, new_path.prefix
