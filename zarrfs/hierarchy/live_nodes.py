@@ -203,30 +203,21 @@ class LiveNodes:
         """Process newly read documents: return the array in use at ``path`` if ``node``, found there, is the same array.
 
         Else that array is resized or ended. ``before``: what was known of the path."""
-        # What this mount has erased itself is no predecessor of what it makes there: that must not end with it.
-        if before is not None and isinstance(before.node, GroupNode) and not self._forgotten.is_erased(path, before.learnt):
-            if isinstance(node, ArrayNode) and path not in self.turning:
-                self.removed(path, "was replaced by an array")
-            elif node is None and await self._is_gone(path, path.prefix):
-                self.removed(path, GONE)
+        await self._end_group(path, node, before)
         live = self.at(path)
         if live is None:
             return None
-        if isinstance(node, ArrayNode) and live.is_replaced_by(node, document):
+        if not isinstance(node, ArrayNode):
+            await self._end_unless_there(path, live, node)
+            return None
+        if live.is_replaced_by(node, document):
             # By a save whose outcome is not determined yet.
             self.replaced(live, path, live.chunk_prefix)
             return None
-        if isinstance(node, ArrayNode) and document != (live.document, live.generation) and live.has_other_chunks(self._store):
+        if document != (live.document, live.generation) and live.has_other_chunks(self._store):
             self._end(live, "was replaced by another array")
             return None
         open_array = live.open_array
-        if not isinstance(node, ArrayNode):
-            if isinstance(node, GroupNode) and node.explicit:
-                self._end(live, "was replaced by a group")
-            elif not isinstance(node, UnsupportedNode) and await self._is_gone(path, live.chunk_prefix) and self.at(path) is live:
-                self._end(live, ERASED if live.anchor is not None and live.anchor.is_erased else GONE)
-            # Its documents may be about to be written.
-            return None
         if live.metadata is not None and not (live.chunk_prefix == node.chunk_prefix and live.metadata.stores_as(node.metadata)):
             is_other = live.is_misplaced or live.may_have_other_chunks or live.chunk_prefix != node.chunk_prefix
             if is_other or not node.metadata.is_resize_of(live.metadata):
@@ -239,6 +230,24 @@ class LiveNodes:
             open_array.array.node = without_large_attributes(node)
         self.set_document(live, document)
         return open_array if live.why_gone is None else None
+
+    async def _end_group(self, path: NodePath, node: Node | None, before: KnownNode | None) -> None:
+        """End what is in use below ``path`` if another program has removed the group that was there, or replaced it by an array."""
+        # What this mount has erased itself is no predecessor of what it makes there: that must not end with it.
+        if before is None or not isinstance(before.node, GroupNode) or self._forgotten.is_erased(path, before.learnt):
+            return
+        if isinstance(node, ArrayNode) and path not in self.turning:
+            self.removed(path, "was replaced by an array")
+        elif node is None and await self._is_gone(path, path.prefix):
+            self.removed(path, GONE)
+
+    async def _end_unless_there(self, path: NodePath, live: LiveArray, node: GroupNode | UnsupportedNode | None) -> None:
+        """End the array ``live``, in whose place at ``path`` ``node`` was found, unless its documents may be about to be written."""
+        if isinstance(node, GroupNode) and node.explicit:
+            self._end(live, "was replaced by a group")
+        # It may be moved while its chunks are looked for.
+        elif not isinstance(node, UnsupportedNode) and await self._is_gone(path, live.chunk_prefix) and self.at(path) is live:
+            self._end(live, ERASED if live.anchor is not None and live.anchor.is_erased else GONE)
 
     async def _is_gone(self, path: NodePath, prefix: Prefix) -> bool:
         changes = self.changes

@@ -47,48 +47,66 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
     if record.operation == "amend":
         return await _resolve_documents(store, record, completes=apart.was_left)
     if record.moves:
-        pairs, count = apart.rest(record), 0 if record.is_placing else len(record.replaced)
-        missing: list[Exception] = []
-        for parts in pairs[:count], pairs[count:]:
-            try:
-                await require_all(store, parts)
-            except PartsMissing as error:
-                # The other node is complete.
-                missing.append(error)
-            else:
-                await rename_rest(store, parts)
-        raise_first(missing)
-        return record.is_placing
+        return await _resolve_moves(store, apart, record)
     if record.is_new:
         return await _resolve_new(store, apart, record)
     if record.before or record.after:
         await _require_no_others(store, record)
     if record.copies:
-        if record.after != record.before and record.after and await are_stored(store, record.after):
-            # They are stored last. Chunks may have been changed since.
-            return True
-        if record.after != record.before and record.before and await are_stored(store, record.before):
-            # They are erased first: nothing was copied, and others may have changed the old array since.
-            return False
-        # The record was stored when all content lay apart.
-        await copy_into_place(store, apart, record)
-        return True
-    is_aside = await store.prefix_exists(apart.old)
+        return await _resolve_copies(store, apart, record)
     if not record.after and not record.before:
-        if not is_aside:
-            # Before the first step, or after the last one: only what is deleted is left.
-            is_left = record.source is not None and await store.prefix_exists(record.source)
-            return not is_left and await are_stored(store, record.documents)
-        if not await store.prefix_exists(record.prefix):
-            await store.rename_prefix(apart.old, record.prefix)
-            return False
-        if await store.prefix_exists(record.source if record.source is not None else apart.new):
-            raise KeyConflict(
-                f"{record.path}: previous content is in {apart.old}, its place is taken by other keys", key=record.prefix
-            )
+        return await _resolve_renamed_over(store, apart, record)
+    return await _resolve_replaced(store, apart, record)
+
+
+async def _resolve_moves(store: Store, apart: Apart, record: Record) -> bool:
+    """Resolve a node that moves in several parts, and what it replaces: all go where the record says that they have to be."""
+    pairs, count = apart.rest(record), 0 if record.is_placing else len(record.replaced)
+    missing: list[Exception] = []
+    for parts in pairs[:count], pairs[count:]:
+        try:
+            await require_all(store, parts)
+        except PartsMissing as error:
+            # The other node is complete.
+            missing.append(error)
+        else:
+            await rename_rest(store, parts)
+    raise_first(missing)
+    return record.is_placing
+
+
+async def _resolve_copies(store: Store, apart: Apart, record: Record) -> bool:
+    """Resolve content that is copied to its place: it is completed, unless the documents show how it ended."""
+    if record.after != record.before and record.after and await are_stored(store, record.after):
+        # They are stored last. Chunks may have been changed since.
         return True
+    if record.after != record.before and record.before and await are_stored(store, record.before):
+        # They are erased first: nothing was copied, and others may have changed the old array since.
+        return False
+    # The record was stored when all content lay apart.
+    await copy_into_place(store, apart, record)
+    return True
+
+
+async def _resolve_renamed_over(store: Store, apart: Apart, record: Record) -> bool:
+    """Resolve a folder, with its documents, that is put in the place of another: that goes back if its place is free."""
+    if not await store.prefix_exists(apart.old):
+        # Before the first step, or after the last one: only what is deleted is left.
+        is_left = record.source is not None and await store.prefix_exists(record.source)
+        return not is_left and await are_stored(store, record.documents)
+    if not await store.prefix_exists(record.prefix):
+        await store.rename_prefix(apart.old, record.prefix)
+        return False
+    if await store.prefix_exists(record.source if record.source is not None else apart.new):
+        raise KeyConflict(f"{record.path}: previous content is in {apart.old}, its place is taken by other keys", key=record.prefix)
+    return True
+
+
+async def _resolve_replaced(store: Store, apart: Apart, record: Record) -> bool:
+    """Resolve an array that replaces one: undone unless its documents, which are stored last, are all there."""
     if record.after and await are_stored(store, record.after):
         return True
+    is_aside = await store.prefix_exists(apart.old)
     if not is_aside and await are_stored(store, record.before):
         # No step was taken.
         return False
