@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -140,48 +141,7 @@ async def _mounted(
     except OSError as error:
         log.warning("no exit report for umount: %s", error)
         report = None
-
-    def about() -> dict[str, object]:
-        return {
-            "pid": os.getpid(),
-            "result": None if report is None else str(report),
-            "store": public_url(config.store),
-            "mountpoint": config.mountpoint,
-            **{name: getattr(config, name) for name in options() if name not in ("views", "read_only")},
-            "umask": f"{config.umask:03o}",
-        }
-
-    session = Session(
-        tree.root,
-        notifier,
-        hidden={
-            ".zarrfs": tree.control(
-                config=about,
-                stats=lambda: {
-                    "open_handles": session.open_handles,
-                    "inodes": len(session.inodes),
-                    "read_requests": session.read_requests,
-                    "xattr_requests": operations.xattrs.requests,
-                },
-            )
-        },
-        timeout=config.metadata_ttl,
-        is_watched=lambda: tree.watched,
-        changes_reported=tree.changes.slices.done,
-        writable=tree.store.capabilities.write,
-        free_space=tree.store.free_space,
-        on_error=tree.report,
-        patience=_READ_DEADLINES * config.timeout,
-        is_abandoned=lambda opener, path: threads.io(openers.is_abandoned, opener, path),
-        on_lost=partial(tree.losses.add, where="release"),
-        is_mapped=lambda opener, path: threads.io(openers.has_mapped, opener, path, abandon_on_cancel=True),
-    )
-    operations = Operations(
-        session, ownership=Ownership.of_this_process(config.uid, config.gid, config.umask), xattrs=config.xattrs
-    )
-    tree.changes.on_affected, tree.changes.on_forgotten = session.kernel_cache.changed, session.kernel_cache.forgotten
-    tree.changes.on_moved = session.kernel_cache.moved
-    tree.changes.slices.room = notifier.room
+    session, operations = _session(config, tree, notifier, report)
     # Before the mount: afterwards a look at the mountpoint is a request to this very thread.
     resolved = os.path.realpath(config.mountpoint)  # noqa: ASYNC240
     # Also before: an unhandled signal would leave a dead mount.
@@ -257,27 +217,79 @@ async def _mounted(
             await tree.staging.give_up()
             await ending.ended(redact(_listed(failures), config.store) if failures else "")
             ending.doing = "the kernel to release the mount"
-            is_connected = connection is not None and not connection.is_gone
-            if connection is not None:
-                connection.close()
-            await _let_go(notifier, watcher)
-            # After a lazy umount another mount may be there.
-            mounted = ours if ours is not None and mount_at(resolved) == ours else None
-            if mounted is None and ours is not None and is_connected and os.geteuid() == 0:
-                # The owner of a folder above may have renamed it. (Once unmounted, another mount may have its device number.)
-                mounted = mount_of(ours.device)
-            # Root did not mount on a name that is still valid (`mountpoint.held`).
-            kernel.close(unmount=mounted is not None and os.geteuid() != 0)
-            if mounted is not None and os.geteuid() == 0:
-                await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
-            if watcher is not None:
-                watcher.end()
+            await _release(config, notifier, watcher, connection, ours, resolved)
     if report is not None:
         if unstored := _unstored(tree.losses):
             exit_report.write(report, exit_report.Outcome(7 if failures else 0, unstored))
         else:
             exit_report.end(report)
     return ending
+
+
+def _session(config: MountConfig, tree: MountTree, notifier: Notifier, report: Path | None) -> tuple[Session, Operations]:
+    """Return what answers requests on ``tree``. ``report``: see `exit_report.begin`."""
+
+    def about() -> dict[str, object]:
+        return {
+            "pid": os.getpid(),
+            "result": None if report is None else str(report),
+            "store": public_url(config.store),
+            "mountpoint": config.mountpoint,
+            **{name: getattr(config, name) for name in options() if name not in ("views", "read_only")},
+            "umask": f"{config.umask:03o}",
+        }
+
+    def stats() -> dict[str, object]:
+        return {
+            "open_handles": session.open_handles,
+            "inodes": len(session.inodes),
+            "read_requests": session.read_requests,
+            "xattr_requests": operations.xattrs.requests,
+        }
+
+    session = Session(
+        tree.root,
+        notifier,
+        hidden={".zarrfs": tree.control(config=about, stats=stats)},
+        timeout=config.metadata_ttl,
+        is_watched=lambda: tree.watched,
+        changes_reported=tree.changes.slices.done,
+        writable=tree.store.capabilities.write,
+        free_space=tree.store.free_space,
+        on_error=tree.report,
+        patience=_READ_DEADLINES * config.timeout,
+        is_abandoned=lambda opener, path: threads.io(openers.is_abandoned, opener, path),
+        on_lost=partial(tree.losses.add, where="release"),
+        is_mapped=lambda opener, path: threads.io(openers.has_mapped, opener, path, abandon_on_cancel=True),
+    )
+    operations = Operations(
+        session, ownership=Ownership.of_this_process(config.uid, config.gid, config.umask), xattrs=config.xattrs
+    )
+    tree.changes.on_affected, tree.changes.on_forgotten = session.kernel_cache.changed, session.kernel_cache.forgotten
+    tree.changes.on_moved = session.kernel_cache.moved
+    tree.changes.slices.room = notifier.room
+    return session, operations
+
+
+async def _release(
+    config: MountConfig, notifier: Notifier, watcher: Watcher | None, connection: Connection | None, ours: Mount | None, place: str
+) -> None:
+    """End the mount ``ours``, which was at ``place``, wherever it is now, and the connection to the kernel."""
+    is_connected = connection is not None and not connection.is_gone
+    if connection is not None:
+        connection.close()
+    await _let_go(notifier, watcher)
+    # After a lazy umount another mount may be there.
+    mounted = ours if ours is not None and mount_at(place) == ours else None
+    if mounted is None and ours is not None and is_connected and os.geteuid() == 0:
+        # The owner of a folder above may have renamed it. (Once unmounted, another mount may have its device number.)
+        mounted = mount_of(ours.device)
+    # Root did not mount on a name that is still valid (`mountpoint.held`).
+    kernel.close(unmount=mounted is not None and os.geteuid() != 0)
+    if mounted is not None and os.geteuid() == 0:
+        await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
+    if watcher is not None:
+        watcher.end()
 
 
 async def _ended_by(event: Callable[[], Awaitable[None]], ended: Callable[[], None]) -> None:
