@@ -824,6 +824,20 @@ async def test_a_rename_that_fails_changes_nothing(dialect: str, error: Exceptio
         assert await e.kinds("/g") == {"a": "ArrayNode"}
 
 
+@pytest.mark.parametrize("text", [b"{", b"[]"])
+@DIALECTS
+@trio_test
+async def test_a_group_with_an_invalid_document_that_the_copy_lists_is_renamed(dialect: str, text: bytes) -> None:
+    async with editing(new=dialect) as e:
+        for path in ("/g/a", "/g/b", "/k/c"):
+            await e.array(path)
+        values = consolidated(await contents(e.store))
+    values["g/a/.zarray" if dialect == "v2" else "g/a/zarr.json"] = text
+    async with editing(values, new=dialect) as e:
+        await e.editor.rename(NodePath("/g"), NodePath("/k/g"))
+        assert copied(await contents(e.store)) == {"k", "k/c", "k/g", "k/g/b"}
+
+
 @DIALECTS
 @trio_test
 async def test_a_copy_keeps_nodes_with_codecs_of_others_when_a_rename_fails(dialect: str) -> None:
