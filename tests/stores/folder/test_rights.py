@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
-from tests.support.attackers import needs_root
+from tests.support.attackers import EVE, become, home, needs_root
 from tests.support.length import tries
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.folder.rights import Acl, Entry, Owner, Rights, narrowed, share
+from zarrfs.stores.folder.rights import Acl, Entry, Owner, Rights, narrowed, share, shared
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import ABSENT
 
@@ -78,6 +78,26 @@ def test_nobody_but_the_owner_gets_more_than_before(old: Rights, uid: int, gid: 
     if (uid, gid) == before[1:]:
         assert acl == old.acl
         assert acl or mode == old.stat.st_mode & 0o777
+
+
+@tries(500, database=None)
+@given(old=rights(), uid=st.sampled_from(OWNERS), gid=st.sampled_from(GROUPS))
+def test_what_is_shared_as_its_folder_grants_nobody_else_more(old: Rights, uid: int, gid: int) -> None:
+    acl = shared(old, uid, gid)
+    before = (old.acl or of_mode(old.stat.st_mode), old.stat.st_uid, old.stat.st_gid)
+    least = min(granted(*before, 13, ()))
+    is_twice = any(entry.tag == GROUP and entry.ident == old.stat.st_gid for entry in old.acl)
+    groups = [bits for each in GROUPS for bits in granted(*before, 13, (each,))]
+    assert granted(acl, uid, gid, uid, ()) == [7]
+    for who in {*OWNERS, 13} - {uid}:
+        for gids in chain.from_iterable(combinations(GROUPS, count) for count in range(4)):
+            had, has = granted(*before, who, gids), granted(acl, uid, gid, who, gids)
+            for each in has:
+                assert any(each & ~one == 0 for one in had), (who, gids, had, has)
+            # Nor less, unless a group has fewer rights than others, or two entries.
+            if gid == old.stat.st_gid or (not is_twice and all(least & ~bits == 0 for bits in groups)):
+                for each in had:
+                    assert any(each & ~one == 0 for one in has), (who, gids, had, has)
 
 
 def packed(acl: Acl) -> bytes:
@@ -193,6 +213,36 @@ async def test_who_may_write_in_the_store_may_have_operations_in_it(tmp_path: Pa
     await store.aclose()
     assert stat.S_IMODE((root / ".zarrfs").stat().st_mode) == mode
     assert stat.S_IMODE((root / "a").stat().st_mode) & 0o022 == 0
+
+
+@trio_test
+async def test_who_may_only_read_the_store_may_not_change_operations_in_it(tmp_path: Path) -> None:
+    """The group bits of a folder with an ACL are those of its mask."""
+    acl = (Entry(USER_OBJ, 7), Entry(USER, 7, 12345), Entry(GROUP_OBJ, 5), Entry(MASK, 7), Entry(OTHER, 0))
+    expected = set_acl(tmp_path, ACCESS, *acl)
+    store = FolderStore(str(tmp_path))
+    await store.set(Key(".zarrfs/1/intent.json"), b"{}")
+    await store.aclose()
+    assert os.getxattr(tmp_path / ".zarrfs", ACCESS) == expected
+
+
+@needs_root
+def test_who_may_write_with_rights_of_all_shares_operations_with_all() -> None:
+    """The group of a folder can be given by its members only."""
+    with home() as place:
+        shared_by_all = place.parent / "root"
+        shared_by_all.chmod(0o1777)
+        child = os.fork()
+        if child == 0:
+            try:
+                become(EVE)
+                os.chdir(shared_by_all)
+                os.mkdir("private", 0o700)
+                share(os.open(".", os.O_RDONLY), "private")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert (mode_of(shared_by_all / "private"), (shared_by_all / "private").stat().st_uid) == ("0o1777", EVE)
 
 
 @needs_root

@@ -16,11 +16,13 @@ Sources: acl(5); Linux ``fs/posix_acl.c`` (``posix_acl_create_masq``) and ``incl
 from __future__ import annotations
 
 import errno
+import operator
 import os
 import stat as st
 import struct
 import time
 from contextlib import suppress
+from functools import reduce
 from typing import NamedTuple
 
 _ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
@@ -138,7 +140,7 @@ def make_folder(folder: int, name: str, owner: Owner | None) -> None:
 
 
 def share(folder: int, name: str, owner: Owner | None = None) -> None:
-    """Grant write access to the new folder ``name`` to users with write access to ``folder``, as far as its owner may.
+    """Grant the rights to ``folder`` in the new folder ``name``, too, as far as its owner may: to those with write access to the one.
 
     A folder that is not empty, or of another owner than `make_folder` gives, is another one, put in its place by another program."""
     above = os.fstat(folder)
@@ -150,10 +152,60 @@ def share(folder: int, name: str, owner: Owner | None = None) -> None:
             if stat.st_uid not in owners or os.listdir(fd):
                 return
             if stat.st_gid != above.st_gid:
-                os.fchown(fd, -1, above.st_gid)
-            os.fchmod(fd, stat.st_mode & 0o7000 | 0o700 | above.st_mode & 0o3077)
+                # Not permitted where the user has the rights of another group, or of all.
+                with suppress(OSError):
+                    os.fchown(fd, -1, above.st_gid)
+                stat = os.fstat(fd)
+            old = Rights(above, _parsed(_xattr(f"/proc/self/fd/{folder}", _ACCESS)))
+            _set_bits(fd, stat.st_mode & 0o7000 | above.st_mode & 0o3000, shared(old, stat.st_uid, stat.st_gid))
         finally:
             os.close(fd)
+
+
+def shared(old: Rights, uid: int, gid: int) -> Acl:
+    """Return the ACL with which a folder of ``uid`` and ``gid`` grants what ``old`` does, and its owner everything.
+
+    A user may get less, where a group has fewer rights than all others, or two entries; none gets more."""
+    acl = old.acl or _of_mode(old.stat.st_mode)
+    mask = next((entry.bits for entry in acl if entry.tag == _MASK), 7)
+    users = {entry.ident: entry.bits & mask for entry in acl if entry.tag == _USER}
+    groups = {entry.ident: entry.bits & mask for entry in acl if entry.tag == _GROUP}
+    (user,) = (entry.bits for entry in acl if entry.tag == _USER_OBJ)
+    (group,) = (entry.bits & mask for entry in acl if entry.tag == _GROUP_OBJ)
+    (other,) = (entry.bits for entry in acl if entry.tag == _OTHER)
+    if old.stat.st_uid not in (uid, 0):
+        users[old.stat.st_uid] = user
+    users.pop(uid, None)
+    if old.stat.st_gid != gid:
+        groups[old.stat.st_gid] = group
+        group = groups.pop(gid, reduce(operator.and_, groups.values(), other))
+    if {group, *groups.values()} == {other}:
+        groups.clear()
+        users = {ident: bits for ident, bits in users.items() if bits != other}
+    if not users and not groups:
+        return _of_mode(0o700 | group << 3 | other)
+    return (
+        Entry(_USER_OBJ, 7),
+        *(Entry(_USER, bits, ident) for ident, bits in sorted(users.items())),
+        Entry(_GROUP_OBJ, group),
+        *(Entry(_GROUP, bits, ident) for ident, bits in sorted(groups.items())),
+        Entry(_MASK, reduce(operator.or_, (group, *users.values(), *groups.values()))),
+        Entry(_OTHER, other),
+    )
+
+
+def _set_bits(fd: int, special: int, acl: Acl) -> None:
+    """Give a folder this ACL, and these of set-user-ID, set-group-ID and sticky. Without ACLs nobody but its owner gets more."""
+    bits = {entry.tag: entry.bits for entry in acl if entry.tag not in (_USER, _GROUP)}
+    if len(acl) > len(bits) or _MASK in bits:
+        try:
+            os.setxattr(fd, _ACCESS, _formatted(acl))
+        except OSError:
+            everybody = reduce(operator.and_, (entry.bits for entry in acl))
+            bits = {_USER_OBJ: 7, _GROUP_OBJ: everybody, _OTHER: everybody}
+    elif _inherited(fd):
+        os.removexattr(fd, _ACCESS)
+    os.fchmod(fd, special | bits[_USER_OBJ] << 6 | bits.get(_MASK, bits[_GROUP_OBJ]) << 3 | bits[_OTHER])
 
 
 def narrowed(old: Rights, uid: int, gid: int) -> tuple[int, Acl]:
