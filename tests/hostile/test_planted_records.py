@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from trio.testing import trio_test
 from tests.support.arrays import reading
 from tests.support.attackers import EVE, MALLORY, act, home, needs_root, snapshot
 from tests.support.claiming_mount import claiming_mount
-from tests.support.mounting import mounted, zarrfs
+from tests.support.mounting import ROOT, mounted, zarrfs
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.records import Record
@@ -102,3 +104,31 @@ async def test_the_owner_is_that_of_the_record_that_is_read(shared: Path) -> Non
         assert await Intent(store, f"{0:032x}").record() == CHANGED
     finally:
         await store.aclose()
+
+
+_IN_A_NAMESPACE = """
+import sys, trio
+from zarrfs.errors import StoreAccessDenied
+from zarrfs.hierarchy.intents import Intent
+from zarrfs.stores.folder.store import FolderStore
+
+async def main():
+    try:
+        await Intent(FolderStore(sys.argv[1]), f"{0:032x}").record()
+    except StoreAccessDenied:
+        print("denied")
+
+trio.run(main)
+"""
+
+
+def test_the_owner_of_a_store_is_not_known_by_the_number_of_all_strangers(shared: Path) -> None:
+    """In a user namespace, users without a number in it look the same."""
+    os.chown(shared, MALLORY, MALLORY)
+    plant(shared, 0, CHANGED.format())
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-P", "-c", _IN_A_NAMESPACE, str(shared)]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+    if "unshare" in done.stderr:
+        pytest.skip("no user namespaces here")
+    assert done.stdout == "denied\n", done.stderr

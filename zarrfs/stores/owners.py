@@ -14,6 +14,9 @@ import stat as st
 UNKNOWN = -1
 """The owner of files in a mount that is not, or no longer, in the mount table."""
 
+_OVERFLOW = 65534
+"""The kernel's default number of users who have none in a user namespace."""
+
 # <linux/magic.h>; the first member of struct statfs, which has at most 120 bytes.
 _FUSE_SUPER_MAGIC = 0x65735546
 _STATFS_NBYTES = 256
@@ -48,6 +51,24 @@ def is_ours_alone(folder: int) -> bool:
     An ACL shows in the group bits. Raises `OSError`.
     """
     return is_ours(folder) and not os.fstat(folder).st_mode & (st.S_IWGRP | st.S_IWOTH)
+
+
+def trusted_below(folder: int) -> frozenset[int]:
+    """Return the users who are no strangers in a store: root, this process's, and the owner of its ``folder``. Raises `OSError`."""
+    owner = os.fstat(folder).st_uid
+    return frozenset((0, os.geteuid(), *((owner,) if _is_one_user(owner) else ())))
+
+
+def _is_one_user(uid: int) -> bool:
+    """Return False for the number that, in this user namespace, stands for all users who have none in it."""
+    try:
+        with open("/proc/sys/kernel/overflowuid", "rb") as number:
+            if uid != int(number.read()):
+                return True
+        with open("/proc/self/uid_map", "rb") as table:
+            return any(first <= uid < first + count for first, _, count in (map(int, line.split()) for line in table))
+    except OSError:  # without /proc
+        return uid != _OVERFLOW
 
 
 def _is_in_fuse(fd: int) -> bool:

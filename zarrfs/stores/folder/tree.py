@@ -27,7 +27,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyConflict
 from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
-from zarrfs.stores import own_files
+from zarrfs.stores import own_files, owners
 from zarrfs.stores.folder import rights
 from zarrfs.stores.folder.calls import (
     VALUE,
@@ -69,7 +69,7 @@ class FolderTree:
         self.mounts = RemoteMounts(self.root if self.local else None)
         self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self.root, effective_ids=True)
         # See `KeyStat.by_stranger`. On some file systems all files have the owner of the folder.
-        self.trusted: frozenset[int | None] = frozenset((0, os.geteuid(), os.fstat(self.root).st_uid))
+        self.trusted: frozenset[int | None] = owners.trusted_below(self.root)
         # Owner of new files and folders; None: the kernel's default.
         self.owner: rights.Owner | None = None
         self._warned: set[str] = set()
