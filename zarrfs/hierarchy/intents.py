@@ -338,7 +338,7 @@ class Intents:
             await intent.end()
 
     async def there(self) -> list[Intent]:
-        """Return all intents in the store, in progress or interrupted."""
+        """Return all intents in the store, in progress or interrupted. Raises `StoreAccessDenied` if another user hides them."""
         if not self.store.capabilities.list or not await self.store.prefix_exists(APART):
             return []
         names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix and _NAME.fullmatch(name)]
@@ -350,7 +350,13 @@ class Intents:
         Locks of intents without a record of this user's, which may be anyone's and any number, are waited for `_LOCKED_SECONDS` in all.
         """
         spare = _LOCKED_SECONDS
-        for intent in await self.there():
+        try:
+            there = await self.there()
+        except StoreAccessDenied as error:
+            # Else who creates the folder first could prevent all mounts of others.
+            log.warning("operations of other users left unchanged: %s", error)
+            return
+        for intent in there:
             began, is_foreign = trio.current_time(), False
             try:
                 stat = await self.store.stat(intent.prefix.key(RECORD))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zarrfs.errors import StoreReadOnly, ZarrfsError
+from zarrfs.errors import StoreAccessDenied, StoreReadOnly, ZarrfsError
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.recovery import recover, require_known
 from zarrfs.options.config import MountConfig
@@ -26,7 +26,12 @@ async def repair(config: MountConfig, report: Report) -> None:
 
 async def look(store: Store, report: Report) -> None:
     """Report each operation present; whether it has a worker is not visible."""
-    for intent in await Intents(store).there():
+    try:
+        there = await Intents(store).there()
+    except StoreAccessDenied as error:
+        report.steps.add(Finding("/", str(error)))
+        return
+    for intent in there:
         try:
             record = await intent.record()
         except ZarrfsError as error:

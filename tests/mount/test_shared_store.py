@@ -1,0 +1,50 @@
+"""Stores that several users can write to, each with a mount or another program."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.users import run_as_users, script_of_python
+
+pytestmark = pytest.mark.fuse
+
+_ARRAY = (
+    '{"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": "<i8", '
+    '"compressor": null, "fill_value": 0, "order": "C", "filters": null}'
+)
+_SAVE = script_of_python(
+    """
+import numpy, sys
+try:
+    numpy.save(sys.argv[1], numpy.arange(3))
+except OSError as error:
+    print(error.strerror)
+else:
+    print("saved")
+"""
+)
+_PREPARED = """
+A="$W/65534" B="$W/2"
+mkdir -m 1777 "$W/s" && echo '{"zarr_format": 2}' > "$W/s/.zgroup"
+mkdir -m 0777 "$W/s/a" && echo '%s' > "$W/s/a/.zarray" && chown -R 65534:65534 "$W/s/a"
+save() { as "$1" %s "$2"; }
+"""
+
+
+def lines(script: str) -> list[str]:
+    """Return the lines of output of a script, after the preparation of a store with an array ``a`` at ``$W/s``."""
+    return run_as_users(_PREPARED % (_ARRAY, _SAVE) + script).splitlines()
+
+
+@pytest.mark.parametrize("taken", ["mkdir -m 0700", "mkdir -m 0755", "touch", "mkfifo", "ln -s /tmp"])
+def test_who_takes_the_name_of_the_folder_of_operations_prevents_no_mount(taken: str) -> None:
+    said = lines(f"""
+    as 2 {taken} "$W/s/.zarrfs"
+    code as 65534 zarrfs mount "$W/s" "$A/m"
+    save 65534 "$A/m/npy/new.npy"
+    save 65534 "$A/m/npy/a.npy"
+    as 65534 cmp "$W/s/a/.zarray" "$A/m/raw/a/.zarray"
+    as 65534 zarrfs umount "$A/m" 2> /dev/null || true
+    ls "$W/s"
+    """)
+    assert said == ["code 0", "saved", "Not a directory" if taken == "touch" else "Permission denied", "a", "new"]
