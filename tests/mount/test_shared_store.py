@@ -48,3 +48,23 @@ def test_who_takes_the_name_of_the_folder_of_operations_prevents_no_mount(taken:
     ls "$W/s"
     """)
     assert said == ["code 0", "saved", "Not a directory" if taken == "touch" else "Permission denied", "a", "new"]
+
+
+def test_a_new_array_belongs_to_the_group_of_its_folder_and_has_no_more_rights() -> None:
+    """It is built in `.zarrfs/`, whose group and mode are those of the store."""
+    said = lines("""
+    mkdir "$W/s/g" && echo '{"zarr_format": 2}' > "$W/s/g/.zgroup" && chown -R 2:7 "$W/s/g" && chmod 2777 "$W/s/g"
+    eval "$(declare -f as | sed 's/--clear-groups/--groups 7/')"
+    as 65534 zarrfs mount "$W/s" "$A/m"
+    save 65534 "$A/m/npy/g/new.npy"
+    chmod 0700 "$W/s/a"
+    save 65534 "$A/m/npy/a.npy"
+    as 65534 zarrfs umount "$A/m"
+    (cd "$W/s" && find g/new a -printf '%M %U:%G %p\\n' | sort -k 3)
+    """)
+    assert said == [
+        *("saved", "saved"),
+        "drwx------ 65534:65534 a",
+        *(f"-rw-r--r-- 65534:65534 a/{name}" for name in (".zarray", "0", "1")),
+        *("drwxr-sr-x 65534:7 g/new", "-rw-r--r-- 65534:7 g/new/.zarray", "-rw-r--r-- 65534:7 g/new/0"),
+    ]

@@ -53,6 +53,8 @@ class Placing:
         start = len(_above(prefix) if self._is_beside else prefix)
         self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[start:])
         """Prefix of its chunks until then."""
+        if not self._is_beside:
+            self._store.destine(self._intent.new, prefix)
         self.keep: Keep | None = None
         """Called with the array that it replaces, as it is stored then; returns the attributes that it gets."""
         self.is_placed = False
@@ -180,6 +182,7 @@ class Placing:
     async def end(self) -> None:
         """Delete what is left apart: an array that was never put in place, or the previous content."""
         self.is_ended = True
+        self._store.destine(self._intent.new, None)
         if self._intent.is_held:
             await self._intent.end()
 

@@ -358,6 +358,13 @@ class Store(AnswersNow, abc.ABC):
         """
         del uid, gid
 
+    def destine(self, prefix: Prefix, place: Prefix | None) -> None:
+        """Announce that all below ``prefix`` will be renamed to ``place``; None: no longer. Keys set there get the rights of the place.
+
+        Effective if the backend keeps rights. Called before ``prefix`` exists, and at the end.
+        """
+        del prefix, place
+
     async def free_space(self) -> tuple[int, int] | None:
         """Return the ``(total, free)`` bytes of the underlying storage; None if unknown."""
         return None

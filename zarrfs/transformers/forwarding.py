@@ -123,6 +123,9 @@ class ForwardingStore(Store):
     def set_owner(self, uid: int | None, gid: int | None) -> None:
         self.inner.set_owner(uid, gid)
 
+    def destine(self, prefix: Prefix, place: Prefix | None) -> None:
+        self.inner.destine(prefix, place)
+
     async def free_space(self) -> tuple[int, int] | None:
         return await self.inner.free_space()
 

@@ -121,9 +121,18 @@ def are_new(found: os.stat_result | None, before: os.stat_result | None) -> bool
     return found is not None and (before is None or any(getattr(found, name) != getattr(before, name) for name in _OF_RIGHTS))
 
 
-def make_folder(folder: int, name: str, owner: Owner | None) -> None:
-    """Run mkdir(2) in ``folder``, with the owner of new files. Raises `OSError`."""
-    if owner is None:
+class Model(NamedTuple):
+    """The folder whose rights a new one gets (a descriptor): the one above its place, or the one that it replaces."""
+
+    folder: int
+    is_replaced: bool
+
+
+def make_folder(folder: int, name: str, owner: Owner | None, model: Model | None = None) -> None:
+    """Run mkdir(2) in ``folder``, with the owner of new files, and the rights of ``model`` if it is for another place.
+
+    Raises `OSError`."""
+    if owner is None and model is None:
         os.mkdir(name, dir_fd=folder)
         return
     os.mkdir(name, _FRESH, dir_fd=folder)
@@ -132,11 +141,43 @@ def make_folder(folder: int, name: str, owner: Owner | None) -> None:
         stat = os.fstat(fd)
         fresh = stat.st_uid == os.geteuid() and stat.st_mode & 0o1077 == _FRESH & 0o1077
         if fresh and not os.listdir(fd):
-            _give(fd, owner)
             with suppress(OSError):
-                _widen(fd, folder, 0o777 | stat.st_mode & st.S_ISGID)
+                if model is not None:
+                    _prepare(fd, model)
+            if owner is not None:
+                _give(fd, owner)
+            with suppress(OSError):
+                if model is not None and model.is_replaced:
+                    _replace(fd, model.folder)
+                else:
+                    above = folder if model is None else model.folder
+                    _widen(fd, above, 0o777 | os.fstat(above).st_mode & st.S_ISGID)
     finally:
         os.close(fd)
+
+
+def _prepare(fd: int, model: Model) -> None:
+    """Give a new folder the group and the default ACL of ``model``, and no ACL of the folder in which it was created."""
+    there = os.fstat(model.folder)
+    if model.is_replaced or there.st_mode & st.S_ISGID:
+        with suppress(OSError):
+            os.fchown(fd, -1, there.st_gid)
+    elif os.fstat(fd).st_gid != os.getegid():
+        os.fchown(fd, -1, os.getegid())
+    default = _xattr(f"/proc/self/fd/{model.folder}", _DEFAULT)
+    for name in (_ACCESS, _DEFAULT):
+        if _has(fd, name) and not (default and name == _DEFAULT):
+            os.removexattr(fd, name)
+    if default:
+        os.setxattr(fd, _DEFAULT, default)
+
+
+def _replace(fd: int, old: int) -> None:
+    """Give a new folder the rights of ``old``, another one, as a new file gets those of the one it replaces."""
+    there, new = os.fstat(old), os.fstat(fd)
+    mode, acl = narrowed(Rights(there, _parsed(_xattr(f"/proc/self/fd/{old}", _ACCESS))), new.st_uid, new.st_gid)
+    special = there.st_mode & (0o3000 if there.st_gid == new.st_gid else 0o1000)
+    _set_bits(fd, special, acl or _of_mode(mode))
 
 
 def share(folder: int, name: str, owner: Owner | None = None) -> None:
@@ -203,7 +244,7 @@ def _set_bits(fd: int, special: int, acl: Acl) -> None:
         except OSError:
             everybody = reduce(operator.and_, (entry.bits for entry in acl))
             bits = {_USER_OBJ: 7, _GROUP_OBJ: everybody, _OTHER: everybody}
-    elif _inherited(fd):
+    elif _has(fd, _ACCESS):
         os.removexattr(fd, _ACCESS)
     os.fchmod(fd, special | bits[_USER_OBJ] << 6 | bits.get(_MASK, bits[_GROUP_OBJ]) << 3 | bits[_OTHER])
 
@@ -251,15 +292,15 @@ def _hand_down(fd: int, old: Rights) -> None:
         except OSError:
             pass
     # With an ACL from the folder the group bits would be a mask for other users.
-    if _inherited(fd):
+    if _has(fd, _ACCESS):
         os.removexattr(fd, _ACCESS)
     if st.S_IMODE(new.st_mode) != mode:
         os.fchmod(fd, mode)
 
 
-def _inherited(fd: int) -> bool:
+def _has(fd: int, name: str) -> bool:
     try:
-        return _ACCESS in os.listxattr(fd)
+        return name in os.listxattr(fd)
     except OSError as error:
         if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS):
             return False

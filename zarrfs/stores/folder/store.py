@@ -351,6 +351,9 @@ class FolderStore(Store):
         if os.geteuid() == 0 and (uid, gid) != (None, None):
             self._tree.owner, self._tree.trusted = Owner(uid, gid), self._tree.trusted | {uid}
 
+    def destine(self, prefix: Prefix, place: Prefix | None) -> None:
+        self._tree.new_folders.destine(parts_of(prefix), None if place is None else _parts_if_usable(place))
+
     async def free_space(self) -> tuple[int, int]:
         with translated("measuring", self.url):
             return self._tree.free_space() if self._tree.local else await self._wait((), self._tree.free_space)

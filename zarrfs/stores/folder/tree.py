@@ -43,6 +43,7 @@ from zarrfs.stores.folder.calls import (
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
 from zarrfs.stores.folder.names import Parts, as_expected, as_room, changed, generation_of, not_followed, require_real_owner
+from zarrfs.stores.folder.new_folders import NewFolders
 from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased, require_presupposed
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.turns import Turn, move, take_place
@@ -72,6 +73,7 @@ class FolderTree:
         self.trusted: frozenset[int | None] = owners.trusted_below(self.root)
         # Owner of new files and folders; None: the kernel's default.
         self.owner: rights.Owner | None = None
+        self.new_folders = NewFolders(self.folder)
         self._warned: set[str] = set()
         self.unsynced = Unsynced()
         self._failed_syncs = FailedSyncs()
@@ -131,12 +133,9 @@ class FolderTree:
                 raise not_followed(parts, name) from error
             raise
         with suppress(FileExistsError):
-            rights.make_folder(above, name, self.owner)
+            self.new_folders.make(above, parts[: depth + 1], self.owner)
             if created is not None:
                 created.append(parts[: depth + 1])
-            if parts[: depth + 1] == _APART:
-                # Other users with write access to the store create their own files there.
-                rights.share(above, name, self.owner)
             self.unsynced.add(parts[:depth])
         return os.open(name, flags, dir_fd=above)
 

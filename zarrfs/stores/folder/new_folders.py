@@ -1,0 +1,53 @@
+"""Folders that a store creates, with the rights of their place.
+
+An array is built apart, in ``.zarrfs/ID/new/``, and renamed to its place as a whole. There other programs would have created its folder
+with the group (set-group-ID) and the ACL of the folder above, which pass on to all that is below. So it gets those when it is created;
+as the folder of an array that replaces another, it gets the rights of that one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from zarrfs.keys import APART
+from zarrfs.stores.folder import rights
+from zarrfs.stores.folder.calls import Closing
+from zarrfs.stores.folder.names import Parts
+
+_APART: Parts = (APART.rstrip("/"),)
+
+
+class NewFolders:
+    """Creates the folders of one tree; ``opened`` returns a descriptor of one."""
+
+    def __init__(self, opened: Callable[[Parts], Closing]) -> None:
+        self._opened = opened
+        self._places: dict[Parts, Parts] = {}
+
+    def destine(self, parts: Parts, place: Parts | None) -> None:
+        """Note that the folder ``parts`` will be renamed to ``place``; None: no longer."""
+        if place is None:
+            self._places.pop(parts, None)
+        else:
+            self._places[parts] = place
+
+    def make(self, above: int, parts: Parts, owner: rights.Owner | None) -> None:
+        """Create the folder ``parts`` in ``above``, a descriptor. Raises `OSError`."""
+        name, place = parts[-1], self._places.get(parts)
+        if place is None:
+            rights.make_folder(above, name, owner)
+        else:
+            there, is_taken = self._nearest(place)
+            with there as model:
+                rights.make_folder(above, name, owner, rights.Model(model, is_taken))
+        if parts == _APART:
+            # Other users with write access to the store create their own files there.
+            rights.share(above, name, owner)
+
+    def _nearest(self, place: Parts) -> tuple[Closing, bool]:
+        """Return a descriptor of the folder ``place``, or of the nearest one above it, and whether it is the former."""
+        for count in range(len(place), 0, -1):
+            with suppress(OSError):
+                return self._opened(place[:count]), count == len(place)
+        return self._opened(()), False
