@@ -117,6 +117,8 @@ class Intent(Apart):
 
     async def begin(self, record: Record) -> None:
         """Lock the intent and store its record: from now on an interrupted operation is found by the next mount."""
+        if self._lock is None:
+            self.store.destine(self.prefix, record.prefix)
         await self.hold()
         await self.note(record)
 
@@ -301,6 +303,7 @@ class Intent(Apart):
     async def let_go(self) -> None:
         """Release the lock, for another worker."""
         lock, self._lock = self._lock, None
+        self.store.destine(self.prefix, None)
         if lock is not None:
             with trio.CancelScope(shield=True):
                 await lock.__aexit__(None, None, None)

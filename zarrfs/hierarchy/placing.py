@@ -55,6 +55,7 @@ class Placing:
         """Prefix of its chunks until then."""
         if not self._is_beside:
             self._store.destine(self._intent.new, prefix)
+        self._store.destine(self._intent.prefix, prefix)
         self.keep: Keep | None = None
         """Called with the array that it replaces, as it is stored then; returns the attributes that it gets."""
         self.is_placed = False

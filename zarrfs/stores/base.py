@@ -359,9 +359,9 @@ class Store(AnswersNow, abc.ABC):
         del uid, gid
 
     def destine(self, prefix: Prefix, place: Prefix | None) -> None:
-        """Announce that all below ``prefix`` will be renamed to ``place``; None: no longer. Keys set there get the rights of the place.
+        """Announce that ``prefix`` will be renamed to ``place``, or holds parts of it for a time; None: no longer.
 
-        Effective if the backend keeps rights. Called before ``prefix`` exists, and at the end.
+        Keys set there get the rights of the place, if the backend keeps rights. Called before ``prefix`` exists, and at the end.
         """
         del prefix, place
 

@@ -11,7 +11,9 @@ import pytest
 import trio
 
 from tests.support.attackers import EVE, MALLORY, needs_root
-from zarrfs.keys import Key, Prefix
+from zarrfs.hierarchy.intents import Intent
+from zarrfs.hierarchy.records import Record
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.stores.folder.store import FolderStore
 
 pytestmark = needs_root
@@ -85,3 +87,34 @@ def test_the_folder_of_an_array_that_replaces_another_keeps_its_rights(
     new = old.stat()
     assert (oct(stat.S_IMODE(new.st_mode)), new.st_uid, new.st_gid) == (oct(expected), 0, team)
     assert (old / "zarr.json").exists()
+
+
+async def record_of_an_operation(folder: Path) -> None:
+    store = FolderStore(str(folder))
+    intent = Intent(store, f"{0:032x}")
+    await intent.begin(Record("erase", NodePath("/g/a"), Prefix("g/a/"), before={Key("g/a/.zattrs"): b"private"}))
+    await intent.let_go()
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    ("above", "mode", "team", "expected"),
+    [
+        (0o755, 0o755, MALLORY, 0o755),
+        (0o755, 0o700, EVE, 0o700),
+        (0o2770, 0o2755, MALLORY, 0o2750),
+        (0o755, 0o2770, MALLORY, 0o700),
+        (0o2775, 0o711, EVE, 0o755),
+    ],
+)
+def test_operations_are_hidden_from_who_may_not_enter_the_folder_of_the_node(
+    above: int, mode: int, team: int, expected: int, tmp_path: Path
+) -> None:
+    """Their records hold documents, and they move whole nodes, whose files may be readable for all."""
+    group = tmp_path / "g"
+    (group / "a").mkdir(parents=True)
+    for folder, gid, bits in ((tmp_path, EVE, 0o2755), (group, EVE, above), (group / "a", team, mode)):
+        os.chown(folder, -1, gid)
+        folder.chmod(bits)
+    trio.run(record_of_an_operation, tmp_path)
+    assert oct(stat.S_IMODE((tmp_path / f".zarrfs/{0:032x}").stat().st_mode)) == oct(0o2000 | expected)

@@ -2,12 +2,13 @@
 
 An array is built apart, in ``.zarrfs/ID/new/``, and renamed to its place as a whole. There other programs would have created its folder
 with the group (set-group-ID) and the ACL of the folder above, which pass on to all that is below. So it gets those when it is created;
-as the folder of an array that replaces another, it gets the rights of that one's.
+as the folder of an array that replaces another, it gets the rights of that one's. And ``.zarrfs/ID/`` is closed to those who may not
+enter the folders on the way to the place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from zarrfs.keys import APART
@@ -26,7 +27,7 @@ class NewFolders:
         self._places: dict[Parts, Parts] = {}
 
     def destine(self, parts: Parts, place: Parts | None) -> None:
-        """Note that the folder ``parts`` will be renamed to ``place``; None: no longer."""
+        """Note that the folder ``parts`` will be renamed to ``place``, or is that of an operation there; None: no longer."""
         if place is None:
             self._places.pop(parts, None)
         else:
@@ -37,6 +38,10 @@ class NewFolders:
         name, place = parts[-1], self._places.get(parts)
         if place is None:
             rights.make_folder(above, name, owner)
+        elif parts[:-1] == _APART:
+            rights.make_folder(above, name, owner)
+            with suppress(OSError):
+                rights.close(above, name, self._on_the_way(place))
         else:
             there, is_taken = self._nearest(place)
             with there as model:
@@ -44,6 +49,14 @@ class NewFolders:
         if parts == _APART:
             # Other users with write access to the store create their own files there.
             rights.share(above, name, owner)
+
+    def _on_the_way(self, place: Parts) -> Iterator[int]:
+        for count in range(1, len(place) + 1):
+            try:
+                with self._opened(place[:count]) as folder:
+                    yield folder
+            except OSError:
+                return
 
     def _nearest(self, place: Parts) -> tuple[Closing, bool]:
         """Return a descriptor of the folder ``place``, or of the nearest one above it, and whether it is the former."""

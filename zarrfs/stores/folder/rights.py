@@ -21,6 +21,7 @@ import os
 import stat as st
 import struct
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import reduce
 from typing import NamedTuple
@@ -201,6 +202,31 @@ def share(folder: int, name: str, owner: Owner | None = None) -> None:
             _set_bits(fd, stat.st_mode & 0o7000 | above.st_mode & 0o3000, shared(old, stat.st_uid, stat.st_gid))
         finally:
             os.close(fd)
+
+
+def close(folder: int, name: str, on_the_way: Iterable[int]) -> None:
+    """Close a new folder of this process to those who may not enter all of the others (descriptors). Raises `OSError`."""
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        stat, closed = os.fstat(fd), 0
+        for each in on_the_way:
+            there, acl = os.fstat(each), _parsed(_xattr(f"/proc/self/fd/{each}", _ACCESS))
+            mask = next((entry.bits for entry in acl if entry.tag == _MASK), 7)
+            entries = acl or _of_mode(there.st_mode)
+            if all(
+                (entry.bits if entry.tag == _OTHER else entry.bits & mask) & 1
+                for entry in entries
+                if entry.tag not in (_USER_OBJ, _MASK)
+            ):
+                continue
+            is_for_group = not acl and there.st_gid == stat.st_gid and there.st_mode & st.S_IXGRP
+            closed |= 0o007 if is_for_group and not _has(fd, _ACCESS) else 0o077
+        if closed:
+            if _has(fd, _ACCESS):
+                os.removexattr(fd, _ACCESS)
+            os.fchmod(fd, stat.st_mode & 0o7777 & ~closed)
+    finally:
+        os.close(fd)
 
 
 def shared(old: Rights, uid: int, gid: int) -> Acl:
