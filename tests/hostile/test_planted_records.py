@@ -106,6 +106,41 @@ async def test_the_owner_is_that_of_the_record_that_is_read(shared: Path) -> Non
         await store.aclose()
 
 
+@pytest.mark.parametrize("trick", ["writable", "link"])
+@trio_test
+async def test_a_record_that_others_may_have_written_is_not_its_owners(trick: str, shared: Path) -> None:
+    """Who may write to a file of another user can also give it a second name, if ever so it is called."""
+    plant(shared, 0, CHANGED.format(), 0)
+    record = shared / ".zarrfs" / f"{0:032x}" / "intent.json"
+    if trick == "writable":
+        record.chmod(0o664)
+    else:
+        os.link(record, shared / "shared-file")
+    store = FolderStore(str(shared))
+    try:
+        with pytest.raises(StoreAccessDenied):
+            await Intent(store, f"{0:032x}").record()
+    finally:
+        await store.aclose()
+
+
+@trio_test
+async def test_records_are_written_by_their_owner_alone(shared: Path) -> None:
+    """With the usual umask of shared folders, too."""
+    umask = os.umask(0o002)
+    store = FolderStore(str(shared))
+    try:
+        intent = Intent(store)
+        await intent.begin(CHANGED)
+        record = shared / intent.prefix / "intent.json"
+        assert (oct(record.stat().st_mode & 0o777), oct(record.parent.stat().st_mode & 0o777)) == ("0o644", "0o755")
+        assert await Intent(store, record.parent.name).record() == CHANGED
+        await intent.let_go()
+    finally:
+        os.umask(umask)
+        await store.aclose()
+
+
 _IN_A_NAMESPACE = """
 import sys, trio
 from zarrfs.errors import StoreAccessDenied

@@ -169,7 +169,8 @@ class Intent(Apart):
         found = await self.store.get_with_stat(self.prefix.key(RECORD), ByteRange(0, MAX_NBYTES + 1))
         if found is not None and found[1].by_stranger:
             raise StoreAccessDenied(
-                "operation of another user, who neither owns the store nor is root: only they or the owner may complete it",
+                "operation of another user, who neither owns the store nor is root: only they or the owner may complete it "
+                "(or of a file that others may write to)",
                 key=self.prefix,
             )
         # A power cut leaves an empty record of operations that do not sync it: of removals and new arrays.

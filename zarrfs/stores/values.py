@@ -16,8 +16,8 @@ Generation = str
 class KeyStat(NamedTuple):
     """Properties of a value that need no read of it. ``mtime_ns`` is None if the backend keeps no times.
 
-    ``by_stranger``: stored by a user other than this process's, root, and the owner of the store or its new files; False where there
-    are no owners.
+    ``by_stranger``: stored by a user other than this process's, root, and the owner of the store or its new files, or writable for
+    others; False where there are no owners.
     """
 
     size: int

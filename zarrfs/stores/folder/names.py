@@ -9,6 +9,7 @@ from collections.abc import Container
 
 from zarrfs.buffers import size_with_holes
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyTooLong, KeyUnusable, StoreAccessDenied
+from zarrfs.keys import APART
 from zarrfs.stores.owners import owner_of
 from zarrfs.stores.values import Absent, Expected, Generation, KeyStat
 
@@ -16,6 +17,7 @@ Parts = tuple[str, ...]
 """The names from the root folder to a file or folder; empty for the root folder itself."""
 
 NAME_MAX = 255
+_APART = APART.rstrip("/")
 TEMPORARY = re.compile(r"\.zarrfs-[0-9a-f]{32}\.partial")
 """Names of files being written: no key may have one, and none is listed."""
 
@@ -51,8 +53,20 @@ def size_of(stat: os.stat_result) -> int:
 
 def key_stat(stat: os.stat_result, trusted: Container[object] | None = None) -> KeyStat:
     """Return the stat of a value, from that of its file; ``trusted``: users who are no strangers, None for all."""
-    by_stranger = trusted is not None and stat.st_uid not in trusted
+    by_stranger = trusted is not None and (stat.st_uid not in trusted or _may_be_by_others(stat))
     return KeyStat(size_of(stat), stat.st_mtime_ns, generation_of(stat), by_stranger)
+
+
+def is_record(parts: Parts) -> bool:
+    """Return True for the record of an operation: others must not write what is carried out in the name of its owner."""
+    return len(parts) == 3 and parts[0] == _APART
+
+
+def _may_be_by_others(stat: os.stat_result) -> bool:
+    """Return True if others can have written a file of this owner, in its place or under another name.
+
+    All may write to executable files where the file system has no modes: no value is one."""
+    return stat.st_nlink > 1 or (stat.st_mode & (st.S_IWGRP | st.S_IWOTH) != 0 and not stat.st_mode & st.S_IXUSR)
 
 
 def require_real_owner(file: int, root: int, parts: Parts) -> None:

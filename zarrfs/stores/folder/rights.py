@@ -97,10 +97,10 @@ def create(folder: int, name: str, *, private: bool) -> int:
     return os.open(name, flags, _PRIVATE if private else 0o666, dir_fd=folder)
 
 
-def complete(fd: int, folder: int, name: str, owner: Owner | None) -> None:
+def complete(fd: int, folder: int, name: str, owner: Owner | None, mode: int = 0o666) -> None:
     """Set owner, rights and a unique time of a new file about to become ``name`` in ``folder``, as far as permitted.
 
-    The file is private if it has a given ``owner``, or replaces another."""
+    The file is private if it has a given ``owner``, or replaces another. ``mode``: of a new one at most."""
     if owner is not None:
         _give(fd, owner)
     with suppress(OSError):
@@ -109,7 +109,7 @@ def complete(fd: int, folder: int, name: str, owner: Owner | None) -> None:
         if old is not None:
             _hand_down(fd, old)
         elif st.S_IMODE(os.fstat(fd).st_mode) == _PRIVATE:
-            _widen(fd, folder, 0o666)
+            _widen(fd, folder, mode)
     with suppress(OSError):
         # The kernel's own times advance every few milliseconds and inode numbers are reused at once, so that two values of one size
         # could have the same generation.
@@ -205,26 +205,22 @@ def share(folder: int, name: str, owner: Owner | None = None) -> None:
 
 
 def close(folder: int, name: str, on_the_way: Iterable[int]) -> None:
-    """Close a new folder of this process to those who may not enter all of the others (descriptors). Raises `OSError`."""
+    """Close a new folder of this process to those who may not enter, or write to, all of the others (descriptors). Raises `OSError`."""
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         stat, closed = os.fstat(fd), 0
         for each in on_the_way:
             there, acl = os.fstat(each), _parsed(_xattr(f"/proc/self/fd/{each}", _ACCESS))
-            mask = next((entry.bits for entry in acl if entry.tag == _MASK), 7)
-            entries = acl or _of_mode(there.st_mode)
-            if all(
-                (entry.bits if entry.tag == _OTHER else entry.bits & mask) & 1
-                for entry in entries
-                if entry.tag not in (_USER_OBJ, _MASK)
-            ):
-                continue
-            is_for_group = not acl and there.st_gid == stat.st_gid and there.st_mode & st.S_IXGRP
-            closed |= 0o007 if is_for_group and not _has(fd, _ACCESS) else 0o077
-        if closed:
-            if _has(fd, _ACCESS):
-                os.removexattr(fd, _ACCESS)
-            os.fchmod(fd, stat.st_mode & 0o7777 & ~closed)
+            bits = [entry.bits for entry in acl or _of_mode(there.st_mode) if entry.tag != _USER_OBJ]
+            everybody = reduce(operator.and_, bits)
+            group = there.st_mode >> 3 & 7 if there.st_gid == stat.st_gid and not acl else everybody
+            for bit, what in ((1, 0o7), (2, 0o2)):
+                closed |= (0 if everybody & bit else what) | (0 if group & bit else what << 3)
+        if closed & 0o055 and _has(fd, _ACCESS):
+            # Whom it names is not known of the others.
+            os.removexattr(fd, _ACCESS)
+            closed |= 0o077
+        os.fchmod(fd, stat.st_mode & 0o7777 & ~closed)
     finally:
         os.close(fd)
 

@@ -28,7 +28,7 @@ from zarrfs.errors import KeyConflict
 from zarrfs.keys import APART, ByteRange
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores import own_files, owners
-from zarrfs.stores.folder import rights
+from zarrfs.stores.folder import names, rights
 from zarrfs.stores.folder.calls import (
     VALUE,
     Closing,
@@ -281,23 +281,22 @@ class FolderTree:
 
     def _replace(self, parts: Parts, content: memoryview, expect: Expected, created: list[Parts], *, last: bool) -> Generation:
         """Attempt to replace a value. Raises `FileExistsError` if it has just appeared; in the last attempt only with `ABSENT`."""
-        name = parts[-1]
         with self.folder(parts[:-1], create=True, created=created) as folder:
             old = as_expected(self._room(folder, parts), expect, parts)
             temporary = f".zarrfs-{uuid.uuid4().hex}.partial"
-            fd = rights.create(folder, temporary, private=bool(old or self.owner))
+            fd = rights.create(folder, temporary, private=bool(old or self.owner or names.is_record(parts)))
             try:
                 with ExitStack() as writer:
                     writer.callback(os.close, fd)
                     with suppress(OSError):
                         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     write(fd, content)
-                    generation = self._complete(fd, folder, name)
+                    generation = self._complete(fd, folder, parts)
 
                     def give_away(found: os.stat_result | None) -> None:
                         nonlocal generation
                         if rights.are_new(found, old):
-                            generation = self._complete(fd, folder, name)
+                            generation = self._complete(fd, folder, parts)
                         # As late as this, because without its lock the file counts as left behind.
                         writer.close()
 
@@ -311,9 +310,9 @@ class FolderTree:
             self._failed_syncs.forget(replaced)
         return generation
 
-    def _complete(self, fd: int, folder: int, name: str) -> Generation:
+    def _complete(self, fd: int, folder: int, parts: Parts) -> Generation:
         """Run `rights.complete`, and fsync(2) if that is demanded; return the generation."""
-        rights.complete(fd, folder, name, self.owner)
+        rights.complete(fd, folder, parts[-1], self.owner, 0o644 if names.is_record(parts) else 0o666)
         status = os.fstat(fd)
         self._failed_syncs.forget(status)
         if durability.is_demanded():
