@@ -68,3 +68,17 @@ def test_a_new_array_belongs_to_the_group_of_its_folder_and_has_no_more_rights()
         *(f"-rw-r--r-- 65534:65534 a/{name}" for name in (".zarray", "0", "1")),
         *("drwxr-sr-x 65534:7 g/new", "-rw-r--r-- 65534:7 g/new/.zarray", "-rw-r--r-- 65534:7 g/new/0"),
     ]
+
+
+def test_a_hidden_operation_of_another_user_does_not_end_the_watch() -> None:
+    said = lines("""
+    chmod 0755 "$W/s/a"
+    as 65534 zarrfs mount "$W/s" "$A/m"
+    watched() { as 65534 grep -q '"watched": true' "$A/m/.zarrfs/stats.json"; }
+    until watched; do :; done
+    as 2 mkdir "$W/s/.zarrfs" && as 2 mkdir -m 0 "$W/s/.zarrfs/hidden" && as 2 touch "$W/s/late"
+    until as 65534 test -e "$A/m/raw/late"; do :; done
+    watched && echo watched
+    as 65534 zarrfs umount "$A/m"
+    """)
+    assert said == ["watched"]

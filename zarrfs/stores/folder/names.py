@@ -17,7 +17,7 @@ Parts = tuple[str, ...]
 """The names from the root folder to a file or folder; empty for the root folder itself."""
 
 NAME_MAX = 255
-_APART = APART.rstrip("/")
+_APART = (APART.rstrip("/"),)
 TEMPORARY = re.compile(r"\.zarrfs-[0-9a-f]{32}\.partial")
 """Names of files being written: no key may have one, and none is listed."""
 
@@ -57,9 +57,14 @@ def key_stat(stat: os.stat_result, trusted: Container[object] | None = None) -> 
     return KeyStat(size_of(stat), stat.st_mtime_ns, generation_of(stat), by_stranger)
 
 
+def is_apart(parts: Parts) -> bool:
+    """Return True for what operations keep apart."""
+    return parts[:1] == _APART
+
+
 def is_record(parts: Parts) -> bool:
     """Return True for the record of an operation: others must not write what is carried out in the name of its owner."""
-    return len(parts) == 3 and parts[0] == _APART
+    return len(parts) == 3 and is_apart(parts)
 
 
 def _may_be_by_others(stat: os.stat_result) -> bool:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from zarrfs.stores.folder.file_systems import is_local
-from zarrfs.stores.folder.names import TEMPORARY, Parts, path_of
+from zarrfs.stores.folder.names import TEMPORARY, Parts, is_apart, path_of
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.os_errors import ABSENT
 
@@ -263,6 +263,9 @@ class FolderWatch:
             try:
                 fd = self._tree.open_folder(parts, os.O_RDONLY)
             except PermissionError as error:
+                if is_apart(parts):
+                    # That of an operation of another user: nothing in it is shown.
+                    continue
                 raise Unwatchable(f"{'/'.join(parts)!r} may not be read") from error
             except OSError as error:
                 if error.errno in ABSENT:
