@@ -118,3 +118,27 @@ def test_operations_are_hidden_from_who_may_not_enter_the_folder_of_the_node(
         folder.chmod(bits)
     trio.run(record_of_an_operation, tmp_path)
     assert oct(stat.S_IMODE((tmp_path / f".zarrfs/{0:032x}").stat().st_mode)) == oct(0o2000 | expected)
+
+
+@pytest.mark.parametrize("owner", [None, EVE])
+def test_a_folder_has_its_rights_before_others_of_this_process_use_it(owner: int | None, tmp_path: Path) -> None:
+    """Several chunks of a new folder are stored at once, each of which would create it."""
+
+    async def several(store: FolderStore, prefix: Prefix) -> None:
+        store.destine(prefix, _PLACE)
+        async with trio.open_nursery() as nursery:
+            for number in range(8):
+                nursery.start_soon(store.set, prefix.key(str(number)), b"chunk")
+        store.destine(prefix, None)
+
+    async def all_of_them() -> None:
+        store = FolderStore(str(tmp_path))
+        store.set_owner(owner, None)
+        for number in range(50):
+            await several(store, Prefix(f"{number}/"))
+        await store.aclose()
+
+    (tmp_path / "g").mkdir()
+    trio.run(all_of_them)
+    found = {(oct(each.stat().st_mode & 0o7777), each.stat().st_uid) for each in tmp_path.iterdir() if each.name != "g"}
+    assert found == {("0o755", 0 if owner is None else owner)}

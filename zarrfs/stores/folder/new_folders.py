@@ -8,6 +8,7 @@ enter the folders on the way to the place.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -25,6 +26,7 @@ class NewFolders:
     def __init__(self, opened: Callable[[Parts], Closing]) -> None:
         self._opened = opened
         self._places: dict[Parts, Parts] = {}
+        self._making: dict[Parts, threading.Lock] = {}
 
     def destine(self, parts: Parts, place: Parts | None) -> None:
         """Note that the folder ``parts`` will be renamed to ``place``, or is that of an operation there; None: no longer."""
@@ -35,7 +37,23 @@ class NewFolders:
 
     def make(self, above: int, parts: Parts, owner: rights.Owner | None) -> None:
         """Create the folder ``parts`` in ``above``, a descriptor. Raises `OSError`."""
-        name, place = parts[-1], self._places.get(parts)
+        with self._making.setdefault(parts, threading.Lock()):
+            try:
+                self._make(above, parts, owner, self._places.get(parts))
+            finally:
+                self._making.pop(parts, None)
+
+    def made(self, folder: int, parts: Parts) -> int:
+        """Return the descriptor ``folder`` once the folder ``parts`` has its rights.
+
+        What was created in it before would not inherit them, and a folder that is not empty is left as it is."""
+        if (making := self._making.get(parts)) is not None:
+            with making:
+                pass
+        return folder
+
+    def _make(self, above: int, parts: Parts, owner: rights.Owner | None, place: Parts | None) -> None:
+        name = parts[-1]
         if place is None:
             rights.make_folder(above, name, owner)
         elif parts[:-1] == _APART:

@@ -122,7 +122,8 @@ class FolderTree:
     def _step(self, above: int, parts: Parts, depth: int, flags: int, create: bool, created: list[Parts] | None) -> int:
         name = parts[depth]
         try:
-            return os.open(name, flags, dir_fd=above)
+            fd = os.open(name, flags, dir_fd=above)
+            return self.new_folders.made(fd, parts[: depth + 1]) if create else fd
         except FileNotFoundError as error:
             if not create:
                 raise
