@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
@@ -113,3 +114,18 @@ async def test_parts_of_a_repaired_chunk_are_those_of_the_generation_that_anothe
     stat = await opened(store, array)[0].stat((0,))
     assert stat is not None
     assert await chunks.get_parts((0,), [ByteRange()], stat.generation) == [b"0"]
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=["one level", "two levels"])
+@trio_test
+async def test_a_listing_without_the_chunks_of_a_bad_shard_leaves_a_line_in_the_log(
+    array: ArrayNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a copy of what is listed lacks them without a trace."""
+    store, _, _ = await damaged(array)
+    chunks, _ = opened(store, array)
+    with caplog.at_level(logging.INFO, logger="zarrfs.arrays"):
+        for _ in range(2):
+            assert [chunk async for chunk in chunks.list()] == []
+    (line,) = caplog.messages
+    assert line.startswith(f"shard {KEY!r}: its chunks are not listed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -23,6 +24,8 @@ from zarrfs.model import data_type
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import Pairs, ShardIndex, ShardSpec
 from zarrfs.stores.values import KeyStat
+
+log = logging.getLogger(__name__)
 
 TRIES = 8
 """Attempts to read a shard that others keep replacing."""
@@ -90,7 +93,16 @@ class ShardIndexReader:
                 yield index.tally(page, pairs)
 
     async def read(self, shard: Coords) -> KnownShard | None:
-        """Return the shard as stored; None if absent."""
+        """Return the shard as stored; None if absent.
+
+        An unreadable index is logged: a copy of the listed chunks lacks those of the shard.
+        """
+        known = await self._read(shard)
+        if known is not None and isinstance(known.index, ShardIndexInvalid):
+            log.info("shard %r: its chunks are not listed, and cannot be read: %s", self._parent.keys(shard)[0], known.index)
+        return known
+
+    async def _read(self, shard: Coords) -> KnownShard | None:
         if self.paged:
             return await self._read_paged(shard)
         if self.nbytes <= _SMALL_NBYTES:
