@@ -60,6 +60,7 @@ class Operations(pyfuse3.Operations):
         except StaleEntry:
             self.session.stale(ctx.pid, below(parent, text))
             raise
+        self.session.looked_up(ctx.pid if ctx else 0)
         entry = self.session.refer(parent, text, node, attributes, since_ns)
         return self._attributor.entry(entry.ino, attributes, epoch, entry.path, settled=bool(entry.stamp))
 
@@ -98,14 +99,14 @@ class Operations(pyfuse3.Operations):
                 if open_file is not None:
                     await open_file.handle.truncate(attr.st_size)
                 else:
-                    await (await self.session.file(entry)).truncate(attr.st_size)
+                    await (await self.session.file_to_change(entry)).truncate(attr.st_size)
             await self.session.past_the_end.grown(entry, size, attr.st_size)
             if open_file is None:
                 await self.session.flush_notices(has_locked=True)
         if fields.update_mtime:
             # futimens(3) comes without a handle; an open file may have lost its name to another one.
             open_file = open_file or self.session.open_file(entry)
-            await (open_file.handle if open_file is not None else await self.session.node(entry)).set_mtime(attr.st_mtime_ns)
+            await (open_file.handle if open_file is not None else await self.session.to_change(entry)).set_mtime(attr.st_mtime_ns)
         # Owner and mode belong to the mount, not to a value: cp -a, rsync and tar set them, and must not fail.
         epoch, since_ns = self.session.kernel_cache.epoch, time.monotonic_ns()
         attributes = await open_file.handle.attributes() if open_file is not None else await self.session.attributes(entry)
@@ -254,14 +255,13 @@ class Operations(pyfuse3.Operations):
         return open_file
 
     async def _open(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
-        file = await self.session.file_to_open(entry)
-        self._part_from_another(entry, file.of)
+        file = await self.session.file_to_change(entry)
         try:
             handle = await file.open(how)
         except NoSuchEntry as error:
             raise StaleEntry(f"{entry.path!r}: is gone", key=entry.path) from error
         except StaleEntry:
-            self._part_from_another(entry, file.of)
+            self.session.part_from_another(entry, file.of)
             raise
         if how.write:
             await self.session.let_go(entry)
@@ -276,7 +276,7 @@ class Operations(pyfuse3.Operations):
             attributes = None if handle.direct else await handle.attributes()
             stamp = entry.stamp if attributes is None else entry.settled(stamp_of(attributes), since_ns)
             # It may have become another file since it was found, or another open may be complete. From here on nothing is awaited.
-            self._part_from_another(entry, handle.of)
+            self.session.part_from_another(entry, handle.of)
             if entry.nameless or (entry.stamp and not matches_kernel(entry.stamp, stamp, keeps_pages=handle.keep_cache)):
                 # The value was replaced since the kernel got its size.
                 entry.stamp = -1
@@ -292,12 +292,6 @@ class Operations(pyfuse3.Operations):
         are_valid = handle.keep_cache or (handle.pages is not None and handle.pages == entry.pages)
         keep_cache = are_valid and known and not entry.doubtful
         return self._file_info(entry, handle, how, keep_cache=keep_cache, opener=opener)
-
-    def _part_from_another(self, entry: Inode, of: object) -> None:
-        """Raise `StaleEntry` if ``entry`` is open with another file than ``of``, which the kernel then finds under another number."""
-        if self.session.is_another_file(entry, of):
-            self.inodes.vanished(entry)
-            raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
 
     async def _open_new(self, entry: Inode, how: OpenFlags, opener: int) -> pyfuse3.FileInfo:
         """Open the present file of the name of ``entry``, which is replaced faster than the kernel can open it.

@@ -78,7 +78,7 @@ class Session:
         self._changes_reported = changes_reported
         self._on_error = on_error
         self._held: dict[int, int] = {}
-        self._stale: dict[int, str] = {}
+        self._stale: dict[int, tuple[str, int]] = {}
         self._releasing: dict[OpenFile, trio.Event] = {}
         self._last_handle = 0
 
@@ -175,10 +175,14 @@ class Session:
             raise IsADirectory(f"{inode.path!r}: is a folder", key=inode.path)
         return node
 
-    async def file_to_open(self, inode: Inode) -> File:
+    async def to_change(self, inode: Inode) -> VfsNode:
+        """Return `node` for a change that the kernel makes without a handle. Raises `StaleEntry` for a file whose name is another's."""
+        return await (self.file_to_change(inode) if inode.is_folder is False else self.node(inode))
+
+    async def file_to_change(self, inode: Inode) -> File:
         """Return `file`, whose name is not changing at that moment. Raises `StaleEntry` if it is another's, or none.
 
-        An open of the file then acquires it before anything else happens: it does not give an inode the file that took its name.
+        An open or a change of the file then acquires it before anything else happens: it does not concern the file that took its name.
         """
         while not inode.nameless:
             try:
@@ -186,6 +190,7 @@ class Session:
             except NoSuchEntry as error:
                 raise StaleEntry(f"{inode.path!r}: is gone", key=inode.path) from error
             if not await file.until_moved() and not inode.nameless:
+                self.part_from_another(inode, file.of)
                 return file
         raise StaleEntry(f"{inode.path!r}: was replaced", key=inode.path)
 
@@ -234,6 +239,12 @@ class Session:
         """Return True if ``inode`` is open with a file of another `Handle.of`, with which the file would share the kernel's pages."""
         open_file = self.open_file(inode)
         return open_file is not None and open_file.handle.of is not of
+
+    def part_from_another(self, inode: Inode, of: object) -> None:
+        """Raise `StaleEntry` if ``inode`` is open with another file than ``of``, which the kernel then finds under another number."""
+        if self.is_another_file(inode, of):
+            self.inodes.vanished(inode)
+            raise StaleEntry(f"{inode.path!r}: was replaced", key=inode.path)
 
     def vanished(self, parent: Inode, name: str) -> Inode | None:
         """Record the removal of a name; return its inode, if the kernel holds one."""
@@ -384,22 +395,33 @@ class Session:
         await self.notifier.drained()
         inode.doubtful = False
 
-    def stale(self, caller: int, path: str) -> None:
-        """Record ESTALE for a request of a thread about ``path``: what it opens there next may be the kernel's second attempt."""
+    def stale(self, caller: int, path: str, nameless: int = 0) -> None:
+        """Record ESTALE for a request of a thread about ``path``: what it opens there next may be the kernel's second attempt.
+
+        ``nameless``: number of the inode, if it has lost its name."""
         self._stale.pop(caller, None)
-        self._stale[caller] = path.replace(NAMELESS, "")
+        self._stale[caller] = path.replace(NAMELESS, ""), nameless
         if len(self._stale) > _STALE_KEPT:
             del self._stale[next(iter(self._stale))]
+
+    def looked_up(self, caller: int) -> None:
+        """Record that a thread has looked up a name: its second attempt is by name."""
+        if self._stale and caller in self._stale:
+            self._stale[caller] = self._stale[caller][0], 0
 
     def stale_twice(self, opener: int, inode: Inode) -> bool:
         """Record ESTALE for an open of ``inode`` by a thread; return True if its last such error was of this name, or a folder of it.
 
-        (The kernel attempts open(2) twice: the first attempt may have ended at the lookup of a name on the way.)
+        (The kernel attempts open(2) twice: the first attempt may have ended at the lookup of a name on the way.) Raises `NoSuchEntry`
+        for a file without a name that is opened through /proc/PID/fd, where no second lookup precedes the second attempt.
         """
-        path, before = inode.path.replace(NAMELESS, ""), self._stale.pop(opener, None)
+        path = inode.path.replace(NAMELESS, "")
+        before, nameless = self._stale.pop(opener, (None, 0))
+        if nameless == inode.ino:
+            raise NoSuchEntry(f"{path!r}: was removed or replaced", key=path)
         if before is not None and (path == before or path.startswith(f"{before}/")):
             return True
-        self.stale(opener, path)
+        self.stale(opener, path, inode.ino if inode.nameless else 0)
         return False
 
     def not_stale(self, opener: int) -> None:
