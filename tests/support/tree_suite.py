@@ -121,6 +121,30 @@ async def utimens_is_kept(d: Driver) -> None:
 
 
 @scenario
+async def utimens_of_an_open_file_is_kept(d: Driver) -> None:
+    """touch(1) opens the file first, and a reader may have it open all the time."""
+    for path in (f"{d.raw}/.zgroup", *([f"{d.chunks}/a/0.0", f"npy/{d.prefix}a.npy"] if d.hierarchical else [])):
+        async with d.opened(path) as reader:
+            await d.pread(reader, 10, 0)
+            await d.utime(path, 1_000_000_007_000_000_000)
+            assert (await d.stat(path)).st_mtime_ns == (await d.fstat(reader)).st_mtime_ns == 1_000_000_007_000_000_000
+            async with d.opened(path, os.O_WRONLY) as fd:
+                await d.futime(fd, 1_111_111_111_000_000_000)
+            assert (await d.stat(path)).st_mtime_ns == (await d.fstat(reader)).st_mtime_ns == 1_111_111_111_000_000_000
+        assert (await d.stat(path)).st_mtime_ns == 1_111_111_111_000_000_000
+
+
+@scenario
+async def the_time_of_an_open_array_is_that_of_its_last_change(d: Driver) -> None:
+    path = f"npy/{d.prefix}a.npy"
+    await d.utime(path, 1_000_000_007_000_000_000)
+    async with d.opened(path) as reader:
+        await d.pread(reader, 10, 0)
+        await d.write(f"{d.chunks}/a/0.0", OTHER)
+        assert (await d.stat(path)).st_mtime_ns == (await d.fstat(reader)).st_mtime_ns > 1_600_000_000 * 10**9
+
+
+@scenario
 async def the_time_of_a_folder_is_kept_until_names_in_it_change(d: Driver) -> None:
     await d.write(f"{d.raw}/a/copied", b"x")
     await d.utime(f"{d.raw}/a", 1_000_000_007_000_000_000)

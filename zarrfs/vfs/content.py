@@ -119,6 +119,10 @@ class Content(abc.ABC):
     async def set_mtime(self, mtime_ns: int) -> None:
         """Store a modification time with the value, if possible."""
 
+    async def retimed(self, attributes: Attributes) -> Attributes:
+        """Return the ``attributes`` of a snapshot with the present time, which a value that changes in parts has while it is open."""
+        return attributes
+
 
 class WholeContent(Content):
     """A value that is loaded, changed and published as a whole.

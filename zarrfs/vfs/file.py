@@ -178,7 +178,7 @@ class StagedHandle(Handle):
             return await self._staged.attributes()
         if self._epoch != self._staged.epoch:
             await self._drop_snapshot()
-        return (await self._taken_snapshot()).attributes
+        return await self._staged.retimed((await self._taken_snapshot()).attributes)
 
     async def read(self, offset: int, size: int) -> Buffer:
         data = await self._read(offset, size)

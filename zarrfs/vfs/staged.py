@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 import trio
@@ -77,6 +77,8 @@ class Staged:
         self._changed_ns: int | None = None
         self.reported_ns: int | None = None
         self._mtime_ns: int | None = None
+        self._timed: Attributes | None = None
+        """Attributes of the published value whose time was set last."""
 
     @property
     def state(self) -> State:
@@ -239,6 +241,20 @@ class Staged:
                 self._mtime_ns = mtime_ns
                 return
         await self.content.set_mtime(mtime_ns)
+        if self.content.in_parts:
+            return
+        # Where the store keeps no times, this is the value of which handles have snapshots, with the time of before.
+        with suppress(ZarrfsError):
+            if (snapshot := await self.content.snapshot()) is not None:
+                self._timed = snapshot.attributes
+                await snapshot.aclose()
+
+    async def retimed(self, attributes: Attributes) -> Attributes:
+        """Return the ``attributes`` of a snapshot with the present time of its value, which may have been set since."""
+        of = attributes.size, attributes.generation
+        if self._timed is not None and attributes.generation is not None and of == (self._timed.size, self._timed.generation):
+            return attributes._replace(mtime_ns=self._timed.mtime_ns)
+        return await self.content.retimed(attributes)
 
     async def flush(self) -> None:
         """Publish written bytes; emptiness alone is not published yet."""

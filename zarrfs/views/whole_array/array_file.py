@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from zarrfs.buffers import Buffer
 from zarrfs.containers.base import MAX_NBYTES, Container, Elements, FileLayout
-from zarrfs.errors import NotRepresentable, StaleEntry
+from zarrfs.errors import NotRepresentable, StaleEntry, ZarrfsError
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.keys import ROOT, Contents, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
@@ -215,6 +215,13 @@ class WholeArrayContent(Content):
         if open_array is not None:
             size = layout_of(self.container, open_array.array.metadata).size
             self._context.times.keep(self.ident, mtime_ns, size=size, stored_ns=await self.changed_ns())
+
+    async def retimed(self, attributes: Attributes) -> Attributes:
+        if not self.is_outdated:
+            # Else what is at the path is not known: the file has the time that it had.
+            with suppress(ZarrfsError):
+                return attributes._replace(mtime_ns=await self.mtime_ns(attributes.size))
+        return attributes
 
     async def mtime_ns(self, size: int) -> int:
         """Return the time of the array's file of ``size`` bytes: the one that was set, else the time of the array's last change."""
