@@ -59,3 +59,20 @@ def test_who_only_writes_is_remembered_nothing_of() -> None:
     kept = KnownPages(budget)
     kept.add_written(0, bytes(10 * PAGE))
     assert not kept and budget.nbytes == 0
+
+
+def test_a_handle_has_seen_what_was_read_since_its_open() -> None:
+    kept = KnownPages(MemoryBudget(1 << 20))
+    first = kept.opened()
+    kept.add_read(0, bytes(3 * PAGE))
+    second = kept.opened()
+    kept.add_read(PAGE, b"x" * PAGE)
+    kept.add_written(2 * PAGE, b"y")
+    assert kept.seen_since(first).changed(0, bytes(PAGE)) is not None
+    assert kept.seen_since(second).changed(0, bytes(PAGE)) is None
+    for opened in (first, second):
+        seen = kept.seen_since(opened).changed(PAGE, b"x" * PAGE)
+        assert seen is not None and not seen.any()
+    # Part of a page is known as long as the rest.
+    assert kept.seen_since(first).content(2 * PAGE, 2) == b"y\0"
+    assert kept.seen_since(second).content(2 * PAGE, 2) is None

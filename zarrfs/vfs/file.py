@@ -162,8 +162,9 @@ class StagedHandle(Handle):
         self._emptied = staged.emptied
         # A value that changes in parts has no generation. A file that is written must have no cached pages except those read from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
+        self._pages_since = 0
         if flags.write:
-            staged.open_to_write()
+            self._pages_since = staged.open_to_write()
         elif snapshot is not None and staged.size is None:
             self.pages = snapshot.pages
 
@@ -224,7 +225,9 @@ class StagedHandle(Handle):
         self._require_current()
         # If earlier writes are staged, a refusal of this one does not report the result of publishing them.
         with _reporting(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
-            done = await self._staged.write(offset, data, self._snapshot, self._epoch, self._emptied, at_end=at_end)
+            done = await self._staged.write(
+                offset, data, self._snapshot, self._epoch, self._emptied, opened=self._pages_since, at_end=at_end
+            )
         await self._drop_snapshot()
         return done
 

@@ -3,9 +3,14 @@
 A program that changes some bytes of a shared mapping makes the kernel write whole pages, with other bytes that may be old; FUSE cannot
 distinguish that from pwrite(2). Bytes written as they were last read therefore do not count as changes: they would revert what other
 programs have stored since then (docs/design/020-two-writers.md).
+
+The kernel drops all pages at each open for writing. So what is written through a handle is compared only with what was read or written
+since that was opened: a program that opens the file after a change, and writes what was there before it, reverts it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,19 +20,32 @@ from zarrfs.memory.budget import MemoryBudget
 PAGE = 4096
 # Pages per block: readers advance, and the kernel reads ahead.
 _BLOCK = 16 * PAGE
-_BLOCK_NBYTES = _BLOCK + 200
+_BLOCK_NBYTES = _BLOCK + 400
 # One file uses at most this fraction (one in 2) of the budget.
 _SHARE = 2
 
 
 class _Block:
-    """Consecutive pages: the bytes of all, and one bit each for those that are known."""
+    """Consecutive pages: the bytes of all, one bit each for those that are known, and the number of opens before each became known."""
 
-    __slots__ = ("content", "pages")
+    __slots__ = ("content", "opens", "pages")
 
     def __init__(self) -> None:
         self.content = np.zeros(_BLOCK, np.uint8)
         self.pages = 0
+        self.opens = [0] * (_BLOCK // PAGE)
+
+    def keep(self, pages: int, opens: int) -> None:
+        self.pages |= pages
+        for page in range(pages.bit_length()):
+            if pages >> page & 1:
+                self.opens[page] = opens
+
+    def known_since(self, opened: int) -> int:
+        """Return the bits of pages that have become known since the open with this number."""
+        if opened <= min(self.opens):
+            return self.pages
+        return self.pages & sum(1 << page for page, opens in enumerate(self.opens) if opens >= opened)
 
 
 class KnownPages:
@@ -38,10 +56,20 @@ class KnownPages:
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self._blocks: dict[int, _Block] = {}
+        self._opens = 0
 
     def __bool__(self) -> bool:
         """True if any page is known."""
         return bool(self._blocks)
+
+    def opened(self) -> int:
+        """Record an open for writing, which is not answered yet; return its number, for `seen_since`."""
+        self._opens += 1
+        return self._opens
+
+    def seen_since(self, opened: int) -> SeenPages:
+        """Return what may have been seen through the handle of the open with this number; 0: all that is known."""
+        return SeenPages(self, opened)
 
     def add_read(self, offset: int, data: Buffer) -> None:
         """Record bytes that were read. The kernel reads whole pages: a short result means the end of the file."""
@@ -52,8 +80,10 @@ class KnownPages:
         if self._blocks:
             self._keep(offset, data, new=len(data) >= PAGE, at_end=False)
 
-    def changed(self, offset: int, data: Buffer) -> Mask | None:
-        """Return for each byte whether it differs from the one read there; None if all count as different."""
+    def changed(self, offset: int, data: Buffer, opened: int = 0) -> Mask | None:
+        """Return for each byte whether it differs from the one read there; None if all count as different.
+
+        ``opened``: see `seen_since`."""
         if not self._blocks or not len(data):
             return None
         changed: Mask | None = None
@@ -67,19 +97,20 @@ class KnownPages:
             here = changed[begin : begin + stop - start]
             np.not_equal(view[begin : begin + stop - start], block.content[start:stop], out=here)
             asked = _bits(start // PAGE, -(-stop // PAGE))
-            if block.pages & asked != asked:
+            known = block.known_since(opened)
+            if known & asked != asked:
                 for page in range(start // PAGE, -(-stop // PAGE)):
-                    if not block.pages >> page & 1:
+                    if not known >> page & 1:
                         here[max(0, page * PAGE - start) : max(0, (page + 1) * PAGE - start)] = True
         return changed if changed is not None and not changed.all() else None
 
-    def content(self, offset: int, nbytes: int) -> Buffer | None:
-        """Return what was read there, or written since; None if unknown."""
+    def content(self, offset: int, nbytes: int, opened: int = 0) -> Buffer | None:
+        """Return what was read there, or written since; None if unknown. ``opened``: see `seen_since`."""
         out = bytearray(nbytes)
         for number, start, stop, begin in _blocks(offset, nbytes):
             block = self._blocks.get(number)
             asked = _bits(start // PAGE, -(-stop // PAGE))
-            if block is None or block.pages & asked != asked:
+            if block is None or block.known_since(opened) & asked != asked:
                 return None
             out[begin : begin + stop - start] = block.content[start:stop].data
         return out
@@ -100,7 +131,7 @@ class KnownPages:
             block.content[start:stop] = view[begin : begin + stop - start]
             last = at_end and begin + stop - start == len(view)
             # A partly written page is known if it was known before.
-            block.pages |= _bits(-(-start // PAGE), -(-stop // PAGE) if last else stop // PAGE)
+            block.keep(_bits(-(-start // PAGE), -(-stop // PAGE) if last else stop // PAGE), self._opens)
 
     def _has_room(self) -> bool:
         while len(self._blocks) * _BLOCK_NBYTES > self._budget.limit // _SHARE or not self._budget.take(_BLOCK_NBYTES):
@@ -109,6 +140,22 @@ class KnownPages:
             del self._blocks[next(iter(self._blocks))]
             self._budget.give(_BLOCK_NBYTES)
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPages:
+    """The known pages of a file that may have been seen through one handle: see `KnownPages.seen_since`."""
+
+    pages: KnownPages
+    opened: int
+
+    def changed(self, offset: int, data: Buffer) -> Mask | None:
+        """Return `KnownPages.changed`."""
+        return self.pages.changed(offset, data, self.opened)
+
+    def content(self, offset: int, nbytes: int) -> Buffer | None:
+        """Return `KnownPages.content`."""
+        return self.pages.content(offset, nbytes, self.opened)
 
 
 def _bits(first: int, stop: int) -> int:

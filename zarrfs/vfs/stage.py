@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from zarrfs.buffers import Buffer, size_with_holes, storage_nbytes
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
-from zarrfs.vfs.known_pages import KnownPages
+from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.spill_buffer import SpillBuffer
 
 
@@ -78,7 +78,7 @@ class Stage(abc.ABC):
     async def write(self, offset: int, data: Buffer) -> None:
         """Stage ``data`` at ``offset``. If it raises, the file is unchanged."""
 
-    async def write_over(self, offset: int, data: Buffer, known: KnownPages) -> None:
+    async def write_over(self, offset: int, data: Buffer, known: SeenPages) -> None:
         """Run `write`, except that bytes equal to those of ``known`` do not count as written if the value changes in parts."""
         await self.write(offset, data)
 

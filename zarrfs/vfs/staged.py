@@ -139,10 +139,13 @@ class Staged:
                 return data
         return None
 
-    def open_to_write(self) -> None:
-        """Record that a handle may write. The kernel has no older pages; from now on, what it reads is recorded."""
+    def open_to_write(self) -> int:
+        """Record that a handle may write, and return `KnownPages.opened`.
+
+        The kernel has no older pages; from now on, what it reads is recorded."""
         if self.known_pages is None and (self.content.merged or self.content.in_parts):
             self.known_pages = KnownPages(self.area.room.kept)
+        return self.known_pages.opened() if self.known_pages is not None else 0
 
     def require_current(self, emptied: int) -> None:
         """Raise `StaleEntry` if the array was replaced, or stored in another layout, since a handle was opened or has emptied the file.
@@ -160,13 +163,14 @@ class Staged:
         epoch: int = 0,
         emptied: int | None = None,
         *,
+        opened: int = 0,
         at_end: bool = False,
     ) -> int:
         """Stage ``data``; the published bytes needed beside it are loaded first, unless truncated.
 
         ``seen`` is the value that the writer has open since ``epoch``; later values published through this file are its own changes.
-        ``emptied``: see `require_current`; ``at_end``: see `Handle.append`. Raises `StaleEntry` if another program has replaced it
-        meanwhile."""
+        ``emptied``: see `require_current`; ``opened``: see `open_to_write`; ``at_end``: see `Handle.append`. Raises `StaleEntry` if
+        another program has replaced it meanwhile."""
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
             if emptied is not None:
@@ -183,7 +187,7 @@ class Staged:
                 ident = self.content.ident
                 raise StaleEntry(f"{ident} has {stage.size} bytes now, not {offset}: open the file again to append", key=ident)
             if known:
-                await stage.write_over(offset, data, known)
+                await stage.write_over(offset, data, known.seen_since(opened))
             else:
                 await stage.write(offset, data)
             if known is not None:

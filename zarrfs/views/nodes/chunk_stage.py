@@ -9,7 +9,7 @@ import numpy as np
 from zarrfs.arrays.merging import of_elements
 from zarrfs.buffers import Buffer, Mask, NDArray
 from zarrfs.memory import spill
-from zarrfs.vfs.known_pages import KnownPages
+from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.stage import StagingRoom, ValueStage
 
 
@@ -41,7 +41,7 @@ class ChunkStage(ValueStage):
         await super().write(offset, data)
         self._mark(offset, offset + len(data))
 
-    async def write_over(self, offset: int, data: Buffer, known: KnownPages) -> None:
+    async def write_over(self, offset: int, data: Buffer, known: SeenPages) -> None:
         if self._is_new:
             await self.write(offset, data)
             return
@@ -63,7 +63,7 @@ class ChunkStage(ValueStage):
         await super().write(first + low, piece.data)
         self._mark(first + low, first + high, changed)
 
-    def _whole_elements(self, offset: int, data: Buffer, known: KnownPages) -> tuple[int, NDArray]:
+    def _whole_elements(self, offset: int, data: Buffer, known: SeenPages) -> tuple[int, NDArray]:
         """Return the elements that ``data`` covers, in full or in part, as its writer sees them, in bytes; and their offset."""
         end = offset + len(data)
         first, last = offset - offset % self._itemsize, end + -end % self._itemsize
@@ -72,7 +72,7 @@ class ChunkStage(ValueStage):
         parts = [self._seen(first, offset - first, known), np.frombuffer(data, np.uint8), self._seen(end, last - end, known)]
         return first, np.concatenate(parts)
 
-    def _seen(self, offset: int, nbytes: int, known: KnownPages) -> NDArray:
+    def _seen(self, offset: int, nbytes: int, known: SeenPages) -> NDArray:
         shown = known.content(offset, nbytes)
         return np.frombuffer(shown, np.uint8) if shown is not None else self._staged(offset, nbytes)
 

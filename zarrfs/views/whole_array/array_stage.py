@@ -25,7 +25,7 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.vfs.known_pages import KnownPages
+from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.stage import Stage, StagingRoom
 
 Stored = Callable[[Sequence[Key]], None]
@@ -82,10 +82,10 @@ class ElementsStage(Stage):
     async def write(self, offset: int, data: Buffer) -> None:
         await self._write(offset, data, None)
 
-    async def write_over(self, offset: int, data: Buffer, known: KnownPages) -> None:
+    async def write_over(self, offset: int, data: Buffer, known: SeenPages) -> None:
         await self._write(offset, data, known)
 
-    async def _write(self, offset: int, data: Buffer, known: KnownPages | None) -> None:
+    async def _write(self, offset: int, data: Buffer, known: SeenPages | None) -> None:
         await self._require_current()
         if offset + len(data) > self.size:
             raise FileTooLarge(f"{self._ident} has exactly {self.size} bytes", key=self._ident)
@@ -107,7 +107,7 @@ class ElementsStage(Stage):
                     else self._writer.write(*self._as_seen(element_at, piece, at, known))
                 )
 
-    def _as_seen(self, element_at: int, data: Buffer, at: int, known: KnownPages) -> tuple[int, Buffer, Mask | None]:
+    def _as_seen(self, element_at: int, data: Buffer, at: int, known: SeenPages) -> tuple[int, Buffer, Mask | None]:
         """Return the arguments of `ArrayWriter.write` for bytes written at ``at`` of the file, which is ``element_at`` in the elements.
 
         Elements written in part are completed with the bytes last read or written there: the kernel writes a mapping back in pages.
