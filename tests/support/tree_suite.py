@@ -1224,6 +1224,23 @@ async def extended_attributes_cost_no_operation_of_the_store(d: Driver) -> None:
 
 
 @scenario
+async def what_is_no_header_is_not_in_the_file(d: Driver) -> None:
+    """A write that is refused changes nothing: the next one, and one at the end, come where they would have come without it."""
+    file = io.BytesIO()
+    np.save(file, np.arange(7, dtype="<i4"))
+    path, data = f"npy/{d.prefix}new.npy", file.getvalue()
+    async with d.opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        await d.pwrite(fd, data[:4], 0)
+        with refused(errno.EINVAL):
+            await d.pwrite(fd, b"no header", 4)
+        assert (await d.fstat(fd)).st_size == 4
+        assert await d.pread(fd, 100, 0) == data[:4]
+        await d.pwrite(fd, data[4:], 4)
+        assert await d.pread(fd, 1000, 0) == data
+    assert await d.read(path) == data
+
+
+@scenario
 async def mknod_makes_a_file_that_is_published_when_it_is_written(d: Driver) -> None:
     for path, data, key in (
         (f"{d.raw}/k", b"value", "k"),

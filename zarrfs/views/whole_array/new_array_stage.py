@@ -149,10 +149,11 @@ class NewArrayStage(Stage):
         end = offset + len(data)
         self._nbytes_written += len(data)
         if self._head is None or self._writer is None:
+            before, held = (self._size, self._end), (min(offset, self._size), self._bytes.read(offset, len(data)))
             await self._bytes.put(offset, data)
             self._size, self._end = max(self._size, end), max(self._end, end)
             self._early.update(range(offset // _PIECE_NBYTES, -(-end // _PIECE_NBYTES)))
-            await self._look_for_head()
+            await self._look_for_head(before, held)
             return
         if end > self._whole_size:
             raise FileTooLarge(f"{self._ident}: the header limits the file to {self._whole_size} bytes", key=self._ident)
@@ -179,15 +180,10 @@ class NewArrayStage(Stage):
 
     async def truncate(self, size: int) -> None:
         if self._head is None or self._writer is None:
-            before, end = self._size, self._end
-            self._size, self._end = size, min(end, size)
+            before = self._size, self._end
+            self._size, self._end = size, min(self._end, size)
             await self._bytes.resize(size)
-            try:
-                await self._look_for_head()
-            except ZarrfsError:
-                await self._bytes.resize(before)
-                self._size, self._end = before, end
-                raise
+            await self._look_for_head(before)
             self._has_failed = self._has_failed and size > 0
         elif size > self._whole_size:
             raise FileTooLarge(f"{self._ident}: the header limits the file to {self._whole_size} bytes", key=self._ident)
@@ -274,13 +270,18 @@ class NewArrayStage(Stage):
         in_order = not head.fortran_order or sum(extent > 1 for extent in head.shape) < 2
         return elements is not None and elements.offset == head.nbytes and in_order and head.dtype == metadata.data_type.npy_dtype
 
-    async def _look_for_head(self) -> None:
+    async def _look_for_head(self, before: tuple[int, int], held: tuple[int, Buffer] | None = None) -> None:
+        """Look for a header after a change. If that is refused, it is undone: from the sizes ``before``, and the bytes ``held`` there."""
         self._refused = None
         try:
             await self._read_head()
         except ZarrfsError as error:
             error.key = error.key or self._ident
             self._refused = error
+            if self._head is None or held is None:
+                self._size, self._end = before
+                await self._bytes.resize(self._size)
+                await self._bytes.put(*(held or (0, b"")))
             raise
 
     async def _read_head(self) -> None:
