@@ -52,6 +52,28 @@ def test_another_shape_keeps_everything_else(order: str) -> None:
     assert {name: found[name] for name in kept} == {name: OLD[name] for name in kept}
 
 
+@pytest.mark.parametrize(
+    ("shape", "chunks", "new", "expected"),
+    [
+        # `numpy.save` of one element, and of many over it, made a chunk, and so a file, for each of these.
+        ([1], [1], (3000,), [3000]),
+        ([0], [1], (3000,), [3000]),
+        ([1, 7], [1, 7], (300, 70), [300, 70]),
+        ([2, 7], [1, 7], (4, 7), [1, 7]),
+        ([2], [3], (4,), [3]),
+    ],
+)
+def test_one_chunk_of_the_former_shape_says_nothing_on_those_of_another(
+    shape: list[int], chunks: list[int], new: tuple[int, ...], expected: list[int]
+) -> None:
+    grid = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+    old = {name: value for name, value in OLD.items() if name != "dimension_names"} | {"shape": shape, "chunk_grid": grid}
+    found = saved_over(old, new, "<f4")
+    assert found["chunk_grid"]["configuration"]["chunk_shape"] == expected
+    assert (found["codecs"], found["fill_value"]) == (OLD["codecs"], -9999.0)
+    assert saved_over(old, tuple(shape), "<f8")["chunk_grid"] == grid
+
+
 def test_another_type_keeps_what_holds_for_every_type() -> None:
     found = saved_over(OLD, (100, 100), "<i8")
     assert (found["data_type"], found["fill_value"]) == ("int64", -9999)

@@ -3,7 +3,8 @@
 attributes          all; ``_ARRAY_DIMENSIONS`` only where the number of dimensions stays, ``_FillValue`` where the type holds it (in its
                     form)
 dimension names     where the number of dimensions stays
-chunk shape         where the number of dimensions stays and the grid is regular (or the shape stays); shards with it
+chunk shape         where the number of dimensions stays and the grid is regular, with more chunks than one that is all of the array (or
+                    where the shape stays); shards with it
 chunk keys          always
 codecs              all where the data type stays; else those that store every type exactly: transpose, bytes, bytes -> bytes codecs.
                     Filters on elements (delta, fixedscaleoffset, ...) were chosen for the former elements, and may round. Structures
@@ -107,6 +108,9 @@ def _chunks(old: ArrayMetadata, fresh: ArrayMetadata) -> dict[str, Any]:
         return {"chunk_grid": grid, "shards": old.shards}
     if not isinstance(grid, RegularGrid) or not isinstance(fresh.chunk_grid, RegularGrid):
         # Irregular lengths were chosen for the former elements.
+        return {}
+    if not old.shards and grid.chunks == tuple(max(length, 1) for length in old.shape):
+        # All of the former array, which says nothing on others: of an array of one element there would be a chunk for each.
         return {}
     # Chunk lengths of a dimension of length 0 may be 0 too.
     chunks = tuple(length or guess for length, guess in zip(grid.chunks, fresh.chunk_grid.chunks, strict=True))
