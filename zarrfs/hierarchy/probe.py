@@ -158,7 +158,7 @@ async def holds_only_chunks(
     # Chunks of v0 are recognized by their folder.
     start = len(prefix) - (len("__zdata__/") if prefix.endswith("/__zdata__/") else 0)
     if first is not None and not (
-        first and all(_may_be_of_chunk(prefix[start:] + name, is_prefix) for name, is_prefix, _, _ in first)
+        first and all(may_be_of_chunk(prefix[start:] + name, is_prefix) for name, is_prefix, _, _ in first)
     ):
         return False
     keys = 0
@@ -166,7 +166,7 @@ async def holds_only_chunks(
     while pending:
         here = pending.pop()
         async for name, is_prefix, _, _ in store.list_dir(here):
-            if not _may_be_of_chunk(here[start:] + name, is_prefix):
+            if not may_be_of_chunk(here[start:] + name, is_prefix):
                 return False
             if is_prefix:
                 pending.append(here.child(name))
@@ -183,7 +183,8 @@ def _is_in(folder: Prefix, key: Key) -> bool:
     return key.startswith(folder) and key.find("/", len(folder)) < 0
 
 
-def _may_be_of_chunk(name: str, is_prefix: bool) -> bool:
+def may_be_of_chunk(name: str, is_prefix: bool) -> bool:
+    """Return True if an array of any layout may have a chunk of this name, relative to its folder, or a folder of chunks."""
     return (_PART_OF_CHUNK_KEY if is_prefix else _CHUNK_KEY).fullmatch(name) is not None
 
 

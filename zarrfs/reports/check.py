@@ -26,6 +26,7 @@ from zarrfs.options.redact import public_url
 from zarrfs.reports import check_shards, check_steps
 from zarrfs.reports.check_grid import coordinates, whole_grid
 from zarrfs.reports.check_names import misnamed
+from zarrfs.reports.check_orphans import orphans
 from zarrfs.reports.findings import Finding, Report
 from zarrfs.reports.offline import below_array, hierarchy_of, open_offline, walk
 from zarrfs.stores.base import Store
@@ -138,10 +139,12 @@ async def _look_below(hierarchy: Hierarchy, node: ArrayNode, report: Report) -> 
 
 
 async def _look_at_names(hierarchy: Hierarchy, store: Store, group: GroupNode, report: Report) -> None:
-    """Report documents at names that no node may have. A group whose listing fails is reported by the walk."""
+    """Report documents at names that no node may have, and chunks of no array. A group whose listing fails is reported by the walk."""
     with suppress(ZarrfsError):
         async for key in misnamed(hierarchy, store, group):
             report.misnamed.add(Finding(group.path, f"no node of {group.dialect} may have this name", key))
+        async for path in orphans(hierarchy, store, group):
+            report.orphaned.add(Finding(path, "chunks, but no document of an array"))
 
 
 async def _total(array: Array, store: Store, report: Report) -> int:

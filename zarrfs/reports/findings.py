@@ -56,8 +56,9 @@ class Report:
     ``bad``: invalid or unreadable nodes and chunks. ``unchecked``: possibly valid nodes with features that zarrfs does not support.
     ``outside``: keys of chunks outside of the grid, which no program reads and no specification forbids. ``hidden``: nodes at whose path
     there are also documents of other layouts, which are ignored and not checked; ``below``: nodes below an array, which no view shows and
-    which are not checked either; ``misnamed``: documents at names that no node may have, with the same effect. ``steps``: operations in
-    several steps, in progress or interrupted; ``making``: those with nothing in place yet; ``repaired``: those completed or undone.
+    which are not checked either; ``misnamed``: documents at names that no node may have, with the same effect; ``orphaned``: places with
+    chunks and no array. ``steps``: operations in several steps, in progress or interrupted; ``making``: those with nothing in place yet;
+    ``repaired``: those completed or undone.
     ``complete`` is False until the end is reached.
 
     ``shards``: number of indexes read, including nested ones. ``shard_chunks`` of ``shard_chunks_possible`` chunks are in them;
@@ -82,6 +83,7 @@ class Report:
     hidden: Findings = field(default_factory=Findings)
     below: Findings = field(default_factory=Findings)
     misnamed: Findings = field(default_factory=Findings)
+    orphaned: Findings = field(default_factory=Findings)
     steps: Findings = field(default_factory=Findings)
     making: Findings = field(default_factory=Findings)
     repaired: Findings = field(default_factory=Findings)
@@ -91,7 +93,7 @@ class Report:
         """Return JSON values only."""
         counts = "nodes arrays chunks stored_nbytes decoded_nbytes shards shard_chunks shard_chunks_possible shard_unused_nbytes"
         members: dict[str, Any] = {name: getattr(self, name) for name in ("store", "complete", *counts.split())}
-        for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden", "below", "misnamed"):
+        for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden", "below", "misnamed", "orphaned"):
             findings: Findings = getattr(self, name)
             members[f"{name}_count"] = findings.count
             members[name] = [each.to_json() for each in findings.first]
