@@ -65,7 +65,7 @@ def test_a_new_array_belongs_to_the_group_of_its_folder_and_has_no_more_rights()
     assert said == [
         *("saved", "saved"),
         "drwx------ 65534:65534 a",
-        *(f"-rw-r--r-- 65534:65534 a/{name}" for name in (".zarray", "0", "1")),
+        *(f"-rw-r--r-- 65534:65534 a/{name}" for name in (".zarray", "0")),
         *("drwxr-sr-x 65534:7 g/new", "-rw-r--r-- 65534:7 g/new/.zarray", "-rw-r--r-- 65534:7 g/new/0"),
     ]
 
@@ -82,3 +82,27 @@ def test_a_hidden_operation_of_another_user_does_not_end_the_watch() -> None:
     as 65534 zarrfs umount "$A/m"
     """)
     assert said == ["watched"]
+
+
+def test_a_store_of_which_only_groups_are_writable_is_writable_there() -> None:
+    """Its mount was read-only, where other programs write. What is new is missing in a copy that only others may write."""
+    said = lines("""
+    echo '{"zarr_consolidated_format": 1, "metadata": {".zgroup": {"zarr_format": 2}}}' > "$W/s/.zmetadata"
+    for g in g h; do mkdir "$W/s/$g" && echo '{"zarr_format": 2}' > "$W/s/$g/.zgroup"; done
+    chown -R 65534 "$W/s/g" && chmod 0755 "$W/s"
+    as 65534 zarrfs mount --log-file "$A/log" "$W/s" "$A/m"
+    for file in g/new h/new new a; do save 65534 "$A/m/npy/$file.npy"; done
+    as 65534 mv "$A/m/npy/g/new.npy" "$A/m/npy/g/moved.npy" && ls "$W/s/g"
+    as 65534 sh -c "cat $A/m/npy/g/moved.npy | wc -c"
+    as 65534 rm "$A/m/npy/g/moved.npy" && ls "$W/s/g"
+    as 65534 zarrfs umount "$A/m" 2> /dev/null || echo "code $?"
+    grep -c 'zmetadata: consolidated copy outdated from here on, as it is not writable' "$A/log"
+    chown -R 2 "$W/s/a" "$W/s/g" && chmod -R go-w "$W/s" && as 65534 zarrfs mount "$W/s" "$A/m"
+    save 65534 "$A/m/npy/g/other.npy"
+    as 65534 zarrfs umount "$A/m"
+    """)
+    # Of the arrays that were not saved, the close said so; their data was lost.
+    assert said == [
+        *("saved", "Permission denied", "Permission denied", "Permission denied"),
+        *("moved", "152", "code 7", "1", "Read-only file system"),
+    ]

@@ -9,6 +9,7 @@ from functools import partial
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import MAX_NBYTES
+from zarrfs.errors import StoreAccessDenied
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.putting import put_all, sync_first
 from zarrfs.hierarchy.revising import Change, Read, put_each, revise
@@ -105,13 +106,15 @@ class ConsolidatedCopies:
     async def follow(self, layout: Layout, paths: Sequence[NodePath], *, has_moved: bool = True) -> None:
         """Update the copies with the stored documents of the nodes at ``paths``.
 
-        ``has_moved``: the first one was moved there with the others, or is new there."""
+        ``has_moved``: the first one was moved there with the others, or is new there. In a copy that this user may not write they are
+        missing then, as those of any other program would be: they are stored, and the edit has succeeded.
+        """
         copies = list(dict.fromkeys(key for path in paths for key in layout.consolidated_keys(path)))
         if await self._is_any_stored(copies):
             keys = (*copies, *_documents_for(layout, paths))
             # The keys that lead to all of them: chunks wait for the fsync of a program.
             moved = layout.document_keys(paths[0]) if has_moved and paths else ()
-            await self._revise(layout, keys, partial(layout.copies_with, paths), moved)
+            await self._revise(layout, keys, partial(layout.copies_with, paths), moved, may_lack=True)
 
     async def is_in(self, group: GroupNode) -> bool:
         """Return True if the store has a copy in ``group``, readable or not."""
@@ -150,13 +153,23 @@ class ConsolidatedCopies:
         documents = contents(await self._hierarchy.stored.get(keys))
         return bool(await threads.cpu(weight(documents), layout.copies_with, (path,), documents))
 
-    async def _revise(self, layout: Layout, keys: Iterable[Key], change: Change, moved: Sequence[Key] = ()) -> None:
-        """Run `revise`. ``moved``: documents that the copies announce, and that are synced before."""
+    async def _revise(
+        self, layout: Layout, keys: Iterable[Key], change: Change, moved: Sequence[Key] = (), *, may_lack: bool = False
+    ) -> None:
+        """Run `revise`. ``moved``: documents that the copies announce, and that are synced before.
+
+        ``may_lack``: the copies may stay as they are if this user may not write them."""
 
         async def put(read: Read, changed: Mapping[Key, bytes]) -> None:
             if changed and moved:
                 await sync_first(self._store, moved)
-            await put_each(self._store, read, changed)
+            try:
+                await put_each(self._store, read, changed)
+            except StoreAccessDenied as error:
+                if not may_lack:
+                    raise
+                for key in changed:
+                    self._stays(key, f"not writable ({error})")
 
         await revise(self._hierarchy.stored, keys, self.noting(layout, change), put)
 
@@ -166,18 +179,19 @@ class ConsolidatedCopies:
         def noted(documents: dict[Key, bytes]) -> dict[Key, bytes]:
             changed = change(documents)
             # A document of a node would have raised an error.
-            for key in documents.keys() - changed.keys() - self._outdated:
+            for key in documents.keys() - changed.keys():
                 if len(documents[key]) > MAX_NBYTES:
-                    why = f"larger than {MAX_NBYTES} bytes"
+                    self._stays(key, f"larger than {MAX_NBYTES} bytes")
                 elif (fault := layout.copy_fault(key, documents[key], of_members=False)) is not None:
-                    why = f"unreadable ({fault})"
-                else:
-                    continue
-                self._outdated.add(key)
-                log.warning("%s: consolidated copy outdated from here on, as it is %s: consolidate again", key, why)
+                    self._stays(key, f"unreadable ({fault})")
             return changed
 
         return noted
+
+    def _stays(self, key: Key, why: str) -> None:
+        if key not in self._outdated:
+            self._outdated.add(key)
+            log.warning("%s: consolidated copy outdated from here on, as it is %s: consolidate again", key, why)
 
     async def _supported_from(self, path: NodePath) -> list[NodePath]:
         return [each async for each, node in self._described_from(path) if not isinstance(node, UnsupportedNode)]

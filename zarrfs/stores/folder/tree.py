@@ -48,6 +48,7 @@ from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased
 from zarrfs.stores.folder.scan import Scan
 from zarrfs.stores.folder.turns import Turn, move, take_place
 from zarrfs.stores.folder.unsynced import FailedSyncs, Unsynced
+from zarrfs.stores.folder.writable import is_writable
 from zarrfs.stores.values import Absent, DirEntry, Expected, Generation
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class FolderTree:
         self.root = own_files.open_store(path, os.O_RDONLY | os.O_DIRECTORY)
         self.local = is_local(self.root)
         self.mounts = RemoteMounts(self.root if self.local else None)
-        self.writable = not read_only and os.access(".", os.W_OK | os.X_OK, dir_fd=self.root, effective_ids=True)
+        self.writable = not read_only and is_writable(self.root, self.mounts)
         # See `KeyStat.by_stranger`. On some file systems all files have the owner of the folder.
         self.trusted: frozenset[int | None] = owners.trusted_below(self.root)
         # Owner of new files and folders; None: the kernel's default.
