@@ -10,9 +10,11 @@ import pytest
 from trio.testing import trio_test
 
 from tests.arrays.test_sharded import CHECKED, HOLE, node, opened, pairs
+from tests.support.stores import InterruptedStore
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.errors import ShardIndexInvalid
 from zarrfs.keys import ByteRange, Key
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.memory import MemoryStore
@@ -129,3 +131,29 @@ async def test_a_listing_without_the_chunks_of_a_bad_shard_leaves_a_line_in_the_
             assert [chunk async for chunk in chunks.list()] == []
     (line,) = caplog.messages
     assert line.startswith(f"shard {KEY!r}: its chunks are not listed")
+
+
+class Repaired(InterruptedStore):
+    """A store in which another program repairs the shard after it was read, at the request for its stat."""
+
+    sound = b""
+    is_read = False
+
+    async def interrupt(self, operation: str, target: str) -> None:
+        if operation == "stat" and self.is_read and self.sound:
+            sound, self.sound = self.sound, b""
+            await self.inner.set(KEY, sound)
+        self.is_read |= operation != "stat" and bool(self.sound)
+
+
+@trio_test
+async def test_an_error_is_not_that_of_the_sound_shard_that_was_stored_since() -> None:
+    array = node((8,), ShardSpec((4,), codecs=(CodecSpec("crc32c"),)))
+    store = Repaired(MemoryStore())
+    await opened(store, array)[0].update({(i,): b"%d" % i for i in range(4)})
+    sound = bytes(await store.get(KEY) or b"")
+    await store.set(KEY, bytes([sound[0] ^ 1]) + sound[1:])
+    chunks, _ = opened(store, array)
+    store.sound = sound
+    assert await chunks.get_several([(1,)]) == [b"1"]
+    assert await chunks.get((1,)) == b"1"

@@ -164,14 +164,23 @@ class ShardIndexReader:
 
         For an encoded shard that cannot be decoded, returns the shard with that error as its index.
         """
-        try:
-            found = await self._parent.get_with_stat(shard, part)
-        except ChunkDecodeError as error:
-            stat = await self._parent.stat(shard)
-            return None if stat is None else KnownShard.read(stat, ShardIndexInvalid(str(error), key=error.key))
-        if found is not None:
-            self._counters.shard_indexes_read += 1
-        return found
+        before = None
+        for _ in range(TRIES):
+            try:
+                found = await self._parent.get_with_stat(shard, part)
+            except ChunkDecodeError as error:
+                stat = await self._parent.stat(shard)
+                if stat is None:
+                    return None
+                if before is not None and stat.generation == before:
+                    return KnownShard.read(stat, ShardIndexInvalid(str(error), key=error.key))
+                # The error is of this shard only if that was stored before the read.
+                before = stat.generation
+                continue
+            if found is not None:
+                self._counters.shard_indexes_read += 1
+            return found
+        raise restless(self._parent, shard)
 
     def _parsed(self, data: Buffer, shard_nbytes: int) -> ShardIndex:
         try:
