@@ -1,5 +1,5 @@
 """An SQLite database with a table of keys and values, read-only."""
 
-from zarrfs.stores.sqlite.archive import PLUGIN
+from zarrfs.stores.sqlite.quiet import PLUGIN
 
 __all__ = ["PLUGIN"]

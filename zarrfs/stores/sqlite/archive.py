@@ -34,7 +34,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported, TooLarge
 from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import buffer, is_large
-from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key, warn_of_nameless
+from zarrfs.stores.archive import Archive, Entry, is_key, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain, is_safe_path, look
 from zarrfs.stores.sqlite.connections import code, connect, connect_to, kinds, limit_work, merged
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MAGIC = b"SQLite format 3\0"
+MAGIC = b"SQLite format 3\0"
 _JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
-_LOCKED, _UNLOCKED, _IMMUTABLE = "mode=ro", "mode=ro&nolock=1", "mode=ro&immutable=1"
+LOCKED, UNLOCKED, IMMUTABLE = "mode=ro", "mode=ro&nolock=1", "mode=ro&immutable=1"
 _KEPT = 8
 """Idle connections that are kept open."""
 _PATIENCE_S = 5.0
@@ -80,13 +80,13 @@ class SqliteArchive(Archive):
         # Kept open: closing a file of the database releases all locks that SQLite has on it in this process.
         self._file = ArchiveFile(path)
         self.path = self._file.path
-        if self._file.size < HEADER_NBYTES or self._file.read(0, len(_MAGIC), path) != _MAGIC:
+        if self._file.size < HEADER_NBYTES or self._file.read(0, len(MAGIC), path) != MAGIC:
             raise StoreNotFound(f"{path} is not an SQLite database", key=path)
         try:
             import sqlite3
         except ImportError as error:
             raise StoreUnsupported(f"{path} is an SQLite database, and this Python lacks SQLite: {error}", key=path) from error
-        self._inode = self._file.identity[:2]
+        self.inode = self._file.identity[:2]
         self._idle: list[tuple[sqlite3.Connection, Generation]] = []
         self._closed = False
         self._error: type[Exception] = sqlite3.Error
@@ -110,7 +110,7 @@ class SqliteArchive(Archive):
                 ) from error
             if code(error.__cause__) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or self._has_journal():
                 raise
-            self._options = _IMMUTABLE
+            self._options = IMMUTABLE
             self._check_table()
         with self._connection("") as connection:
             self._state()
@@ -210,7 +210,7 @@ class SqliteArchive(Archive):
 
     @property
     def _locked(self) -> bool:
-        return self._options == _LOCKED
+        return self._options == LOCKED
 
     def _way(self) -> str:
         """Return the options of a connection. Raises `StoreAccessDenied` for a database that cannot be opened safely."""
@@ -222,7 +222,7 @@ class SqliteArchive(Archive):
             safe = is_safe_path(os.path.dirname(self._real))
         except OSError as error:
             raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
-        if (target.st_dev, target.st_ino) != self._inode:
+        if (target.st_dev, target.st_ino) != self.inode:
             raise replaced(self.path)
         root = os.geteuid() == 0
         for suffix, found in beside.items():
@@ -232,10 +232,10 @@ class SqliteArchive(Archive):
                     f"{self.path} is not opened: {self._real}{suffix} is a link, or no file of the database's owner", key=self.path
                 )
         if not root or safe:
-            return _LOCKED
+            return LOCKED
         self._require_no_wal()
         # The file format read version: 2 for WAL.
-        return _IMMUTABLE if self._file.read(19, 20, self.path) == b"\2" else _UNLOCKED
+        return IMMUTABLE if self._file.read(19, 20, self.path) == b"\2" else UNLOCKED
 
     def _require_no_wal(self) -> None:
         if self._beside("-wal") is not None:
@@ -438,11 +438,4 @@ class SqliteArchive(Archive):
     def _connect(self) -> sqlite3.Connection:
         if self._locked:
             return connect(self._real, self._options, _PATIENCE_S, _HEAP_NBYTES)
-        return connect_to(self._inode, self._real, self._options, _PATIENCE_S, _HEAP_NBYTES)
-
-
-def _claims(path: str) -> bool:
-    return begins_with(path, _MAGIC)
-
-
-PLUGIN = archive_plugin("sqlite", SqliteArchive, _claims, priority=200, suffixes=("sqlite", "sqlite3", "sqldb", "db"))
+        return connect_to(self.inode, self._real, self._options, _PATIENCE_S, _HEAP_NBYTES)

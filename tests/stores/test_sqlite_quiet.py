@@ -1,0 +1,117 @@
+"""A database in WAL mode that no program has open is read without files beside it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support import archives
+from tests.support.stores import contents
+from zarrfs.errors import StoreError
+from zarrfs.keys import ByteRange
+from zarrfs.stores.archive import Archive
+from zarrfs.stores.opening import open_store
+from zarrfs.stores.sqlite import quiet
+from zarrfs.stores.sqlite.archive import SqliteArchive
+
+VALUES = {"k": b"old", "l": b"old too", "m/n": bytes(5000)}
+CHANGE = "UPDATE zarr SET v = x'6e6577' WHERE k = 'k'"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = archives.sqlite(tmp_path, VALUES)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    return path
+
+
+@pytest.fixture
+def archive(path: Path) -> Iterator[Archive]:
+    with closing(quiet.open_archive(str(path))) as archive:
+        yield archive
+
+
+def value(archive: Archive, name: bytes = b"k") -> bytes:
+    found = archive.read(name, [ByteRange()])
+    assert found is not None
+    return bytes(found[1][0])
+
+
+@trio_test
+async def test_nothing_is_made_beside_it(path: Path) -> None:
+    store = await open_store(str(path))
+    try:
+        assert await contents(store) == VALUES
+    finally:
+        await store.aclose()
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_writer_is_noticed(path: Path, archive: Archive) -> None:
+    before = archive.find(b"k")
+    with closing(archive.entries(b"")) as listing, closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        assert next(listing)[0] == b"k"
+        writer.execute(CHANGE)
+        assert value(archive) == b"new" and value(archive, b"l") == b"old too"
+        after = archive.find(b"k")
+        assert before is not None and after is not None and before.generation != after.generation
+        assert [name for name, *_ in listing] == [b"l", b"m/n"]
+        writer.execute("DELETE FROM zarr")
+        assert archive.find(b"k") is None and list(archive.entries(b"")) == []
+
+
+def test_a_writer_that_came_and_went_is_noticed(path: Path, archive: Archive) -> None:
+    assert value(archive) == b"old"
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute(CHANGE)
+    assert os.listdir(path.parent) == [path.name]
+    assert value(archive) == b"new"
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_writer_that_leaves_wal_mode_is_noticed(path: Path, archive: Archive) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = DELETE")
+        writer.execute("BEGIN")
+        writer.execute(CHANGE)
+        assert value(archive) == b"old"
+        writer.execute("COMMIT")
+        assert value(archive) == b"new"
+
+
+def test_one_whose_writer_left_changes_beside_it_is_read_with_them(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute(CHANGE)
+        archive = quiet.open_archive(str(path))
+        assert isinstance(archive, SqliteArchive)
+        with closing(archive):
+            assert value(archive) == b"new"
+
+
+def test_a_writer_at_the_moment_of_opening(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = sqlite3.connect(path, isolation_level=None)
+
+    def unused(_: object) -> bool:
+        writer.execute(CHANGE)
+        monkeypatch.undo()
+        return True
+
+    with closing(writer):
+        monkeypatch.setattr(quiet, "_is_unused", unused)
+        with closing(quiet.open_archive(str(path))) as archive:
+            assert value(archive) == b"new"
+
+
+def test_another_database_in_its_place_is_an_error(tmp_path: Path, path: Path, archive: Archive) -> None:
+    (tmp_path / "other").mkdir()
+    archives.sqlite(tmp_path / "other", {"k": b"other"}).replace(path)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="was replaced since it was opened; mount it again"):
+            archive.find(b"k")
