@@ -19,7 +19,7 @@ _CHECKSUMS = {"crc32", "crc32c", "adler32", "jenkins_lookup3", "gzip", "zlib", "
 """Codecs that detect changes of their encoded data. Not fletcher32, which does not distinguish 0x0000 and 0xFFFF."""
 
 ARCHIVES = [name for name in MAKERS if not name.startswith("lmdb")]
-"""Kinds of archives whose readers are designed for untrusted files. LMDB's is not (docs/SECURITY.md)."""
+"""Kinds of archives that need no extra."""
 
 
 @dataclass(frozen=True)

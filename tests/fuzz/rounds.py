@@ -84,7 +84,7 @@ def play(seed: str, number: int) -> list[Finding]:
 
 
 def lmdb_round(seed: str, number: int) -> list[Finding]:
-    """Return all faults of an LMDB round, which is separate because its library may end the process."""
+    """Return all faults of an LMDB round, which is separate because it depends on the extra ``lmdb``."""
     return _archive_round(Mutator(f"{seed}/lmdb/{number}", corpus.donors()), ["lmdb", "lmdb-file"])
 
 

@@ -89,6 +89,19 @@ class ArchiveFile:
         """Return bytes as `read`; a large value is read into a mapped file (`zarrfs.memory.spill`)."""
         if not is_large(stop - start) or not 0 <= start <= stop <= self.size:
             return self.read(start, stop, key)
+        return self._read_large(start, stop, key)
+
+    def read_now(self, start: int, stop: int, key: str) -> Buffer:
+        """Return bytes as `read_value`, of a file that other programs enlarge: up to its present end."""
+        if is_large(stop - start):
+            return self._read_large(start, stop, key)
+        with translated("reading", key):
+            content = os.pread(self._fd, stop - start, start)
+        if len(content) < stop - start:
+            raise StoreError(f"reading {key!r}: {self.path} is cut short", key=key)
+        return content
+
+    def _read_large(self, start: int, stop: int, key: str) -> Buffer:
         target = buffer(stop - start)
         done = 0
         with translated("reading", key):

@@ -8,12 +8,12 @@ the magic number, which is in the byte order of the machine that wrote the file.
 Locks. Readers and writers of LMDB see each other in its lock file, by which a writer keeps the pages that readers use. The library
 opens that file by name, for writing, and creates it. It is therefore used only if it is a plain file of the data file's owner, who is
 this process's user, in a folder that no other user can write to; no lock file is created. Else (also on a read-only file system) the
-environment is opened without locks, and the library gets the data file alone, by its descriptor. Without locks a reader may see pages
-that a writer reuses. Each commit has a number, and pages of the state that a transaction sees are not reused before the second commit
-after it (``mdb.c``, ``mdb_find_oldest``, ``mdb_page_alloc``): a read is valid if that commit has not happened by its end.
+environment is read without locks. So is it where the lock file has no room for another reader: few entries are used, since the other
+programs need some too. Without locks a reader may see pages that a writer reuses. Each commit has a number, and pages of the state that a
+transaction sees are not reused before the second commit after it (``mdb.c``, ``mdb_find_oldest``, ``mdb_page_alloc``): a read is valid
+if that commit has not happened by its end.
 
-LMDB maps the file into memory and trusts its content. A file shorter than its own header states is refused; one with wrong pages, or
-that is truncated while open, can crash this process.
+The library maps the file into memory and trusts its content. It is used for its locks alone; `zarrfs.stores.lmdb_tree` reads the pages.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ import fcntl
 import logging
 import os
 import struct
+import threading
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange
-from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain
+from zarrfs.stores.lmdb_tree import Tree, find, leaves, newest, part, tree_of
 from zarrfs.stores.owners import is_ours_alone
 from zarrfs.stores.values import KeyStat
 
@@ -50,6 +51,9 @@ _MAP_NBYTES = 1 << 40
 
 _PATIENCE_S = 2.0
 _PAUSE_S = 0.01
+
+_READERS = 8
+"""Entries of the lock file that are used at once."""
 
 _TRIES = 8
 """Attempts to read a value while another program writes to the environment."""
@@ -83,10 +87,11 @@ class LmdbArchive(Archive):
                 f"{path} is an LMDB, and the library is missing: pip install 'zarrfs[lmdb]'", key=path
             ) from error
         self._error: type[Exception] = lmdb.Error
-        self._locked = False
-        self._environment: Any = self._open(lmdb)
+        self._full: type[Exception] = lmdb.ReadersFullError
+        self._room = threading.BoundedSemaphore(_READERS)
         with self._translated(b""):
             self._check_size()
+            self._environment: Any = self._open(lmdb)
 
     def find(self, name: bytes) -> KeyStat | None:
         found = self._read(name, ())
@@ -96,20 +101,19 @@ class LmdbArchive(Archive):
         return self._read(name, ranges)
 
     def _read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
-        if not self._usable(name):
+        if not is_key(name):
             return None
         for left in reversed(range(_TRIES)):
             try:
-                with self._transaction(name) as transaction:
-                    value = transaction.get(name)
+                with self._transaction(name) as tree:
+                    value = find(self._file, tree, name)
                     if value is None:
-                        self._require_valid(transaction)
+                        self._require_valid(tree)
                         return None
-                    # Copies the requested ranges only: the value lies in the mapped file until the transaction ends.
-                    cuts = (byte_range.resolve(len(value)) for byte_range in ranges)
-                    parts: list[Buffer] = [_copied(value[start:stop]) for start, stop in cuts]
-                    found = self._stat(len(value), transaction)
-                    self._require_valid(transaction)
+                    cuts = (byte_range.resolve(value.size) for byte_range in ranges)
+                    parts = [part(self._file, tree, name, value, start, stop) for start, stop in cuts]
+                    found = self._stat(value.size, tree)
+                    self._require_valid(tree)
                     return found, parts
             except _Overtaken:
                 if not left:
@@ -130,30 +134,26 @@ class LmdbArchive(Archive):
                     raise
 
     def _entries(self, start: bytes) -> Generator[Entry]:
-        longest = self._environment.max_key_size()
-        with self._transaction(start) as transaction:
+        with self._transaction(start) as tree:
             mtime_ns = self._state().st_mtime_ns
-            with transaction.cursor() as cursor:
-                there = cursor.set_range(start[:longest]) if start else cursor.first()
-                if there and len(start) > longest and bytes(cursor.key()) == start[:longest]:
-                    # Its key precedes the requested one, which is longer than any name.
-                    there = cursor.next()
-                while there:
-                    found = bytes(cursor.key()), len(cursor.value()), mtime_ns
-                    self._require_valid(transaction)
-                    yield found
-                    there = cursor.next()
-            self._require_valid(transaction)
+            for found in leaves(self._file, tree, start):
+                self._require_valid(tree)
+                for name, size in found:
+                    yield name, size, mtime_ns
+            self._require_valid(tree)
 
     def close(self) -> None:
-        self._environment.close()
+        if self._environment is not None:
+            self._environment.close()
 
-    def _usable(self, name: bytes) -> bool:
-        return is_key(name) and len(name) <= self._environment.max_key_size()
+    @property
+    def _locked(self) -> bool:
+        return self._environment is not None
 
-    def _stat(self, size: int, transaction: Any) -> KeyStat:
-        # Every commit has a number; a transaction has the number of the commit that it sees.
-        return KeyStat(size, self._state().st_mtime_ns, f"{self._inode[0]}-{self._inode[1]}-{transaction.id()}")
+    def _stat(self, size: int, tree: Tree) -> KeyStat:
+        # Every commit has a number. Another environment that was copied over this one may have the same, but not the same time.
+        mtime_ns = self._state().st_mtime_ns
+        return KeyStat(size, mtime_ns, f"{self._inode[0]}-{self._inode[1]}-{tree.number}-{mtime_ns}")
 
     def _state(self) -> os.stat_result:
         """Return the status of the file. Raises `StoreError` if it is not the one that was opened."""
@@ -166,25 +166,29 @@ class LmdbArchive(Archive):
         return found
 
     def _check_size(self) -> None:
-        last, page = self._environment.info()["last_pgno"], self._environment.stat()["psize"]
-        if self._state().st_size < (last + 1) * page:
-            raise StoreError(f"{self._data} is cut short: it has {last + 1} pages of {page} bytes", key=self.path)
+        tree = newest(self._file)
+        if self._state().st_size < tree.pages * tree.page_nbytes:
+            raise StoreError(f"{self._data} is cut short: it has {tree.pages} pages of {tree.page_nbytes} bytes", key=self.path)
 
     def _open(self, lmdb: Any) -> Any:
-        options = {"readonly": True, "create": False, "readahead": False, "max_spare_txns": 8}
-        with self._translated(b""):
-            if self._lock_is_safe():
-                try:
-                    # Opened through the descriptor: the path may lead to another folder than the checked one by now.
-                    path = f"/proc/self/fd/{self._folder}" + ("" if self._is_folder else f"/{os.path.basename(self._data)}")
-                    environment = _opened(lmdb, path, subdir=self._is_folder, lock=True, max_readers=126, **options)
-                except lmdb.Error:
-                    # A leftover of another machine or version.
-                    pass
-                else:
-                    self._locked = True
-                    return environment
-            return _opened(lmdb, self._file.descriptor_path, subdir=False, lock=False, **options)
+        """Return the environment as the library has opened it; None if its locks cannot be used."""
+        if not self._lock_is_safe():
+            return None
+        # Opened through the descriptor: the path may lead to another folder than the checked one by now.
+        path = f"/proc/self/fd/{self._folder}" + ("" if self._is_folder else f"/{os.path.basename(self._data)}")
+        try:
+            return lmdb.open(
+                path,
+                map_size=_MAP_NBYTES,
+                subdir=self._is_folder,
+                readonly=True,
+                create=False,
+                max_spare_txns=_READERS,
+                max_readers=126,
+            )
+        except lmdb.Error:
+            # A leftover of another machine or version; or the address space is limited (ulimit -v).
+            return None
 
     def _lock_is_safe(self) -> bool:
         folder, data = os.path.split(self._data)
@@ -235,16 +239,44 @@ class LmdbArchive(Archive):
             os.close(self._folder)
 
     @contextmanager
-    def _transaction(self, name: bytes) -> Generator[Any]:
+    def _transaction(self, name: bytes) -> Generator[Tree]:
         with self._translated(name):
             self._check_size()
-            with self._environment.begin(buffers=True) as transaction:
-                yield transaction
+            with self._pinned() as number:
+                tree = newest(self._file) if number is None else tree_of(self._file, number)
+                if tree is None:
+                    raise self._overtaken()
+                try:
+                    yield tree
+                except _Overtaken:
+                    raise
+                except StoreError:
+                    # Pages that a writer has reused look damaged.
+                    self._require_valid(tree)
+                    raise
 
-    def _require_valid(self, transaction: Any) -> None:
-        """Raise `_Overtaken` if pages that ``transaction`` read may have been reused meanwhile."""
-        if not self._locked and self._environment.info()["last_txnid"] > transaction.id() + 1:
-            raise _Overtaken(f"reading the LMDB {self.path}: changed during each attempt", key=self.path)
+    @contextmanager
+    def _pinned(self) -> Generator[int | None]:
+        """Yield the number of the newest state, whose pages no writer reuses meanwhile; None without locks."""
+        if self._environment is None or not self._room.acquire(blocking=False):
+            yield None
+            return
+        try:
+            transaction = None
+            with suppress(self._full):
+                transaction = self._environment.begin()
+            with transaction or nullcontext():
+                yield None if transaction is None else transaction.id()
+        finally:
+            self._room.release()
+
+    def _require_valid(self, tree: Tree) -> None:
+        """Raise `_Overtaken` if pages of ``tree`` that were read may have been reused meanwhile."""
+        if not tree.is_pinned and newest(self._file).number > tree.number + 1:
+            raise self._overtaken()
+
+    def _overtaken(self) -> _Overtaken:
+        return _Overtaken(f"reading the LMDB {self.path}: changed during each attempt", key=self.path)
 
     @contextmanager
     def _translated(self, name: bytes) -> Generator[None]:
@@ -256,22 +288,6 @@ class LmdbArchive(Archive):
         except (self._error, OSError, MemoryError) as error:
             message = f"reading {key!r}: " if key else ""
             raise StoreError(f"{message}the LMDB {self.path}: {error}", key=key or self.path) from error
-
-
-def _opened(lmdb: Any, path: str, **options: Any) -> Any:
-    try:
-        return lmdb.open(path, map_size=_MAP_NBYTES, **options)
-    except (lmdb.MemoryError, MemoryError):
-        # The address space is limited (ulimit -v): the file can be read until it has grown.
-        return lmdb.open(path, **options)
-
-
-def _copied(part: memoryview) -> Buffer:
-    if not is_large(len(part)):
-        return bytes(part)
-    copy = buffer(len(part))
-    copy[:] = part
-    return copy
 
 
 def _data_file(path: str) -> str:
