@@ -68,6 +68,10 @@ class Archive(abc.ABC):
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         """Return parts of one value, and the `find` of that very value; None if absent."""
 
+    def is_slow(self, name: bytes) -> bool:
+        """Return True if a `read` of a value may take very long, and others wait for it: without waiting."""
+        return False
+
     @abc.abstractmethod
     def entries(self, start: bytes) -> Generator[Entry]:
         """Return names in byte order, from the first not less than ``start``. The caller closes it, in the same thread."""
@@ -101,11 +105,11 @@ class ArchiveStore(Store):
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
         """Return parts that are, for each value, of one generation. Several values are read in one thread."""
-        return await self._wait(self._read, key_ranges, if_generation)
+        return await self._wait(self._read, key_ranges, if_generation, apart=any(self._is_slow(key) for key, _ in key_ranges))
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         name = self._name(key)
-        found = None if name is None else await self._wait(self._read_one, name, byte_range)
+        found = None if name is None else await self._wait(self._read_one, name, byte_range, apart=self._is_slow(key))
         return None if found is None else (found[1][0], found[0])
 
     async def stat(self, key: Key) -> KeyStat | None:
@@ -261,9 +265,14 @@ class ArchiveStore(Store):
             self._archive.check(prefix)
         return exists
 
-    async def _wait(self, function: Callable[..., T], *args: object) -> T:
+    async def _wait(self, function: Callable[..., T], *args: object, apart: bool = False) -> T:
         # A caller that gives up on a hung disk is released: the thread changes nothing.
-        return await threads.io(function, *args, abandon_on_cancel=True)
+        return await threads.io(function, *args, abandon_on_cancel=True, apart=apart)
+
+    def _is_slow(self, key: Key) -> bool:
+        """Return `Archive.is_slow`: many readers of one value may take all of the threads that are set apart, and no others."""
+        name = self._name(key)
+        return name is not None and self._archive.is_slow(name)
 
     def _name(self, target: Key | Prefix) -> bytes | None:
         """Return the name of a key or prefix; None if it cannot be a name of an archive and is therefore absent."""

@@ -57,6 +57,10 @@ class ZipArchive(Archive):
         self._file.check(key)
         return self._stat(member), parts
 
+    def is_slow(self, name: bytes) -> bool:
+        row = self._directory.index.find(name) if is_key(name) else None
+        return row is not None and self._reader.is_slow(self._directory.member(row))
+
     def inner(self, name: bytes) -> ZipArchive:
         row = self._directory.index.find(name) if is_key(name) else None
         if row is None:

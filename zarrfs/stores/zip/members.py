@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy as _copy
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
@@ -42,6 +43,9 @@ _MAX_WINDOW_NBYTES = 64 << 20
 _SMALL_WINDOW_NBYTES = 1 << 20
 """A decoder with a larger window is the only one kept of its size."""
 
+_SLOW_NBYTES = 8 << 20
+"""A compressed value of more bytes takes longer to decode than other readers may wait."""
+
 _KEPT = 8
 """Decoders kept for sequential readers; each holds up to 200 KB, one of LZMA its dictionary."""
 
@@ -61,7 +65,8 @@ class MemberReader:
 
     def __init__(self, file: ArchiveFile) -> None:
         self._file = file
-        self._turns = [threading.Lock() for _ in range(64)]
+        self._turns: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
+        self._heavy_turn = threading.Lock()
         self._table = threading.Lock()
         self._streams: OrderedDict[tuple[int, int], _Stream] = OrderedDict()
 
@@ -79,6 +84,10 @@ class MemberReader:
                 _check_crc(zlib.crc32(part), member, key)
             parts.append(part)
         return parts
+
+    def is_slow(self, member: Member) -> bool:
+        """Return True if a read of a value may take long: of one that is compressed and large, all bytes before it are decoded."""
+        return member.method != STORED and member.size > _SLOW_NBYTES
 
     def start_of(self, name: bytes, member: Member, key: str) -> int:
         """Return the offset of an entry's bytes, from its local header, which has to agree with the directory."""
@@ -111,7 +120,7 @@ class MemberReader:
             return b""
         # Decoders that may need much memory share one lock.
         heavy = member.method == LZMA and member.size > _SMALL_WINDOW_NBYTES
-        with self._turns[0 if heavy else hash(member.offset) % len(self._turns)]:
+        with self._heavy_turn if heavy else self._turn(member):
             stream = self._taken(member, first)
             if stream is None:
                 if heavy:
@@ -133,6 +142,14 @@ class MemberReader:
             if last < member.size:
                 self._keep(member, stream)
         return part
+
+    def _turn(self, member: Member) -> threading.Lock:
+        """Return the lock of a value. It exists as long as a thread has it: readers of other values do not wait."""
+        with self._table:
+            turn = self._turns.get(member.offset)
+            if turn is None:
+                turn = self._turns[member.offset] = threading.Lock()
+            return turn
 
     def _keep(self, member: Member, stream: _Stream) -> None:
         with self._table:
