@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import os
 import struct
 import zipfile
 import zlib
@@ -206,3 +207,19 @@ def test_a_line_that_is_too_long_is_skipped_however_it_is_cut(tmp_path: Path, mo
     assert index.offsets(written(tmp_path, "")) == {}
     with pytest.raises(StoreError, match=r"x\.dir is not the index of a DBM"):
         index.offsets(written(tmp_path, long))
+
+
+@pytest.mark.parametrize("after", [0, 60, 2000])
+@trio_test
+async def test_one_that_is_cut_behind_a_zip_file_in_it_does_not_show_that_one(tmp_path: Path, after: int) -> None:
+    with zipfile.ZipFile(tmp_path / "inner.zip", "w") as inner:
+        inner.writestr("k", b"of the inner one")
+    stored = (tmp_path / "inner.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as outer:
+        outer.writestr("k", b"of the outer one")
+        outer.writestr("inner.zip", stored)
+        outer.writestr("l", bytes(5000))
+    content = (tmp_path / "x.zip").read_bytes()
+    os.truncate(tmp_path / "x.zip", content.index(stored) + len(stored) + after)
+    with pytest.raises(StoreError, match="it is cut short, or several zip files are joined"):
+        await open_store(str(tmp_path / "x.zip"))

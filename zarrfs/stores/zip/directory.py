@@ -118,7 +118,12 @@ class End(NamedTuple):
 
 
 def find_end(file: ArchiveFile) -> End | None:
-    """Return the content of the end of central directory; None if none fits the file."""
+    """Return the content of the end of central directory; None if none fits the file.
+
+    Raises `StoreError` if the only one belongs to another zip file than the one that the file begins with.
+    """
+    begins_with_entry = file.size >= len(LOCAL_MAGIC) and file.read(0, len(LOCAL_MAGIC), file.path) == LOCAL_MAGIC
+    of_another = False
     tail_start = max(0, file.size - _END.size - _FULL16)
     tail = file.read(tail_start, file.size, file.path)
     at = tail.rfind(_END_MAGIC)
@@ -129,8 +134,17 @@ def find_end(file: ArchiveFile) -> End | None:
             if at + _END.size + comment <= len(tail):
                 end = _checked(file, tail_start + at, nbytes, offset, disk)
                 if end is not None:
-                    return end
+                    if not (end.before and begins_with_entry):
+                        return end
+                    of_another = True
         at = tail.rfind(_END_MAGIC, 0, at)
+    if of_another:
+        # Cut short behind a zip file that is one of its values, it would show that one's content as its own.
+        raise StoreError(
+            f"{file.path} begins with entries that the directory at its end does not know: it is cut short, or several zip files "
+            "are joined",
+            key=file.path,
+        )
     return None
 
 
