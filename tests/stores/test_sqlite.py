@@ -406,3 +406,13 @@ def test_a_python_without_sqlite_says_so(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
     assert "this Python lacks SQLite" in done.stdout
+
+
+@trio_test
+async def test_a_dbm_of_python_is_refused_by_name(tmp_path: Path) -> None:
+    """What zarr 2.18 writes as ``DBMStore`` with Python 3.13, whose ``dbm`` is an SQLite database by default."""
+    path = tmp_path / "store.dbm"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE Dict (key BLOB UNIQUE NOT NULL, value BLOB NOT NULL)")
+    with pytest.raises(StoreUnsupported, match=r"a DBM of the kind dbm\.sqlite3"):
+        await open_store(str(path))

@@ -361,6 +361,11 @@ class SqliteArchive(Archive):
             columns = {name.lower(): hidden for _, name, _, _, _, _, hidden in connection.execute("PRAGMA table_xinfo(zarr)")}
             # A column of that name would hide the row number.
             self._rows_have_numbers = not {b"_rowid_", b"rowid", b"oid"} & columns.keys()
+            if table is None and {each[1] for each in connection.execute("PRAGMA table_info(Dict)")} == {b"key", b"value"}:
+                raise StoreUnsupported(
+                    f"{self.path} is a DBM of the kind dbm.sqlite3 (Python 3.13): only dbm.dumb can be opened; copy it with Python's dbm",
+                    key=self.path,
+                )
             if table is None or table[0] != b"table" or not table[1] or columns.get(b"k") != 0 or columns.get(b"v") != 0:
                 raise StoreNotFound(
                     f"{self.path} is an SQLite database without a table zarr(k, v): it is no Zarr store", key=self.path
