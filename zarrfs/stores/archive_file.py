@@ -129,6 +129,10 @@ class ArchiveFile:
         """Return the identity of the file at the path now, and the first bytes of the open file: for mutable files. Raises `OSError`."""
         return Identity.of(os.stat(self.path)), os.pread(self._fd, nbytes, 0)
 
+    def status(self) -> os.stat_result:
+        """Return the status of the open file. Raises `OSError`."""
+        return os.fstat(self._fd)
+
     @property
     def descriptor_path(self) -> str:
         """Return a path by which a library opens this very file, never a replacement; valid while this object exists."""

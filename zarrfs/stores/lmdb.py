@@ -34,7 +34,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain
-from zarrfs.stores.lmdb_tree import Tree, find, leaves, newest, part, tree_of
+from zarrfs.stores.lmdb_tree import HEAD_NBYTES, Tree, find, leaves, newest, part, tree_of
 from zarrfs.stores.owners import is_ours_alone
 from zarrfs.stores.values import KeyStat
 
@@ -88,9 +88,11 @@ class LmdbArchive(Archive):
             ) from error
         self._error: type[Exception] = lmdb.Error
         self._full: type[Exception] = lmdb.ReadersFullError
+        self._known: tuple[object, dict[int, Any]] = None, {}
         self._room = threading.BoundedSemaphore(_READERS)
         with self._translated(b""):
             self._check_size()
+            self._known_of(newest(self._file))
             self._environment: Any = self._open(lmdb)
 
     def find(self, name: bytes) -> KeyStat | None:
@@ -166,9 +168,23 @@ class LmdbArchive(Archive):
         return found
 
     def _check_size(self) -> None:
-        tree = newest(self._file)
-        if self._state().st_size < tree.pages * tree.page_nbytes:
+        # Before the library looks at the first pages, which are mapped.
+        if self._state().st_size < HEAD_NBYTES:
+            raise StoreError(f"{self._data} is cut short: it has no whole head", key=self.path)
+
+    def _known_of(self, tree: Tree) -> dict[int, Any]:
+        """Return the pages of a state that were read already. Raises `StoreError` if the file does not have all of its pages.
+
+        The number alone may be that of another environment, copied over this one.
+        """
+        found = self._file.status()
+        if found.st_size < tree.pages * tree.page_nbytes:
             raise StoreError(f"{self._data} is cut short: it has {tree.pages} pages of {tree.page_nbytes} bytes", key=self.path)
+        state = tree.number, tree.root, found.st_mtime_ns
+        known = self._known
+        if known[0] != state:
+            self._known = known = state, {}
+        return known[1]
 
     def _open(self, lmdb: Any) -> Any:
         """Return the environment as the library has opened it; None if its locks cannot be used."""
@@ -247,7 +263,7 @@ class LmdbArchive(Archive):
                 if tree is None:
                     raise self._overtaken()
                 try:
-                    yield tree
+                    yield tree._replace(known=self._known_of(tree))
                 except _Overtaken:
                     raise
                 except StoreError:

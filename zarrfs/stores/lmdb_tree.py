@@ -40,14 +40,20 @@ _EMPTY = 2**64 - 1
 # Keys in reverse, several values of a key, keys that are numbers.
 _OTHER_ORDERS = 2 | 4 | 8
 _MAX_DEPTH = 32
-_MIN_PAGE_NBYTES, _MAX_PAGE_NBYTES = 256, 1 << 16
+_MIN_PAGE_NBYTES, _MAX_PAGE_NBYTES = 4096, 1 << 16
 _TRIES = 100
+_KNOWN_NBYTES = 1 << 20
+
+
+HEAD_NBYTES = _MIN_PAGE_NBYTES + _META.size
+"""The least that a file has."""
 
 
 class Tree(NamedTuple):
     """One state of the database without a name: ``number`` of its transaction, ``root`` (None: empty), ``depth`` of the leaves.
 
-    ``pages`` of ``page_nbytes`` each belong to the file. ``is_pinned``: no writer reuses them as long as it is read.
+    ``pages`` of ``page_nbytes`` each belong to the file. ``is_pinned``: no writer reuses them as long as it is read. ``known``: pages
+    that were read, by number; one dictionary serves all reads of a state.
     """
 
     number: int
@@ -56,6 +62,7 @@ class Tree(NamedTuple):
     pages: int
     page_nbytes: int
     is_pinned: bool = False
+    known: dict[int, _Page] | None = None
 
 
 class Value(NamedTuple):
@@ -147,18 +154,20 @@ class _Page:
         if found != number or flags not in (_IS_LEAF, _IS_BRANCH) or not _PAGE.size <= lower <= upper <= len(content) or lower & 1:
             raise _damaged(file, number)
         self._at = struct.unpack_from(f"={(lower - _PAGE.size) // 2}H", content, _PAGE.size)
-        self.names = []
-        for at in self._at:
-            if not upper <= at <= len(content) - _NODE.size:
-                raise _damaged(file, number)
-            (length,) = struct.unpack_from("=H", content, at + 6)
-            if at + _NODE.size + length > len(content):
-                raise _damaged(file, number)
-            self.names.append(content[at + _NODE.size : at + _NODE.size + length])
+        if self._at and (min(self._at) < upper or max(self._at) > len(content) - _NODE.size or any(at & 1 for at in self._at)):
+            raise _damaged(file, number)
+        # The last number of each node is the length of its name.
+        halves = memoryview(content).cast("H")
+        ends = [at + _NODE.size + halves[at + 6 >> 1] for at in self._at]
+        if ends and max(ends) > len(content):
+            raise _damaged(file, number)
+        self.names = [content[at + _NODE.size : end] for at, end in zip(self._at, ends, strict=True)]
         if not self.is_leaf:
             if not self.names:
                 raise _damaged(file, number)
             self.names[0] = b""
+        if any(map(operator.ge, self.names, self.names[1:])):
+            raise _misplaced(file, next(name for before, name in pairwise(self.names) if before >= name))
 
     def child(self, name: bytes) -> int:
         """Return the index of the child of a branch that ``name`` belongs to."""
@@ -196,16 +205,21 @@ class _Page:
 def _page(file: ArchiveFile, tree: Tree, place: _Place) -> _Page:
     if not 2 <= place.number < tree.pages:
         raise _damaged(file, place.number)
-    at = place.number * tree.page_nbytes
-    page = _Page(file, tree, place.number, bytes(file.read_now(at, at + tree.page_nbytes, file.path)))
+    page = None if tree.known is None else tree.known.get(place.number)
+    if page is None:
+        at = place.number * tree.page_nbytes
+        page = _Page(file, tree, place.number, bytes(file.read_now(at, at + tree.page_nbytes, file.path)))
+        if tree.known is not None:
+            if len(tree.known) >= max(8, _KNOWN_NBYTES // tree.page_nbytes):
+                tree.known.clear()
+            tree.known[place.number] = page
     if page.is_leaf != (place.level == tree.depth - 1):
         raise _damaged(file, place.number)
-    names = page.names if page.is_leaf else page.names[1:]
     # A page in the place of another one would hide the names of that one.
-    if names and (names[0] < place.low or (place.high is not None and names[-1] >= place.high)):
-        raise _misplaced(file, names[0])
-    if any(map(operator.ge, names, names[1:])):
-        raise _misplaced(file, next(name for before, name in pairwise(names) if before >= name))
+    names = page.names
+    first = 0 if page.is_leaf else 1
+    if first < len(names) and (names[first] < place.low or (place.high is not None and names[-1] >= place.high)):
+        raise _misplaced(file, names[first])
     return page
 
 
@@ -220,11 +234,14 @@ def _trees(file: ArchiveFile) -> list[Tree]:
 
 
 def _heads(file: ArchiveFile) -> list[bytes]:
-    first = bytes(file.read_now(0, _META.size, file.path))
-    page_nbytes = _META.unpack(first)[2]
+    content = file.read_now(0, _MIN_PAGE_NBYTES + _META.size, file.path)
+    page_nbytes = _META.unpack_from(content)[2]
     if not _MIN_PAGE_NBYTES <= page_nbytes <= _MAX_PAGE_NBYTES:
         raise _damaged(file, 0)
-    return [first, bytes(file.read_now(page_nbytes, page_nbytes + _META.size, file.path))]
+    second = content[_MIN_PAGE_NBYTES:]
+    if page_nbytes != _MIN_PAGE_NBYTES:
+        second = file.read_now(page_nbytes, page_nbytes + _META.size, file.path)
+    return [bytes(content[: _META.size]), bytes(second)]
 
 
 def _tree(file: ArchiveFile, head: bytes) -> Tree:
