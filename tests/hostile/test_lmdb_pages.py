@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -105,10 +105,17 @@ def test_a_leaf_in_the_place_of_another_hides_no_names(tmp_path: Path) -> None:
     first, last = leaves[1], leaves[-2]
     content[first + 8 : first + 4096] = content[last + 8 : last + 4096]
     path.write_bytes(content)
+    errors: dict[str, StoreError] = {}
     with closing(LmdbArchive(str(path))) as archive:
         for name in VALUES:
-            with suppress(StoreError):
-                assert archive.find(name.encode()) is not None
+            try:
+                found = archive.find(name.encode())
+            except StoreError as error:
+                errors[name] = error
+            else:
+                assert found is not None
+        assert errors
+        assert all(error.key == name and f"reading '{name}'" in str(error) for name, error in errors.items())
         with pytest.raises(StoreError, match="is not where it belongs"):
             whole(archive)
 

@@ -266,10 +266,13 @@ class LmdbArchive(Archive):
                     yield tree._replace(known=self._known_of(tree))
                 except _Overtaken:
                     raise
-                except StoreError:
+                except StoreError as error:
                     # Pages that a writer has reused look damaged.
                     self._require_valid(tree)
-                    raise
+                    if error.key != self._file.path or not name:
+                        raise
+                    key = name.decode("utf-8", "surrogateescape")
+                    raise StoreError(f"reading {key!r}: {error}", key=key) from error
 
     @contextmanager
     def _pinned(self) -> Generator[int | None]:

@@ -260,5 +260,5 @@ def _damaged(file: ArchiveFile, page: int) -> StoreError:
 
 
 def _misplaced(file: ArchiveFile, name: bytes) -> StoreError:
-    key = name.decode("utf-8", "surrogateescape")
-    return StoreError(f"reading the LMDB {file.path}: {key!r} is not where it belongs: the archive is damaged", key=key)
+    found = name.decode("utf-8", "surrogateescape")
+    return StoreError(f"the LMDB {file.path}: {found!r} is not where it belongs: the archive is damaged", key=file.path)
