@@ -133,38 +133,48 @@ def make_folder(folder: int, name: str, owner: Owner | None, model: Model | None
     """Run mkdir(2) in ``folder``, with the owner of new files, and the rights of ``model`` if it is for another place.
 
     Raises `OSError`."""
-    if owner is None and model is None:
-        os.mkdir(name, dir_fd=folder)
+    os.mkdir(name, 0o777 if owner is None else _FRESH, dir_fd=folder)
+    if owner is None and (model is None or (not model.is_replaced and _passed_on(folder) == _passed_on(model.folder))):
         return
-    os.mkdir(name, _FRESH, dir_fd=folder)
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        stat = os.fstat(fd)
-        fresh = stat.st_uid == os.geteuid() and stat.st_mode & 0o1077 == _FRESH & 0o1077
-        if fresh and not os.listdir(fd):
+        if not _is_fresh(os.fstat(fd), owner) or os.listdir(fd):
+            return
+        if model is not None:
             with suppress(OSError):
-                if model is not None:
-                    _prepare(fd, model)
-            if owner is not None:
-                _give(fd, owner)
-            with suppress(OSError):
-                if model is not None and model.is_replaced:
-                    _replace(fd, model.folder)
-                else:
-                    above = folder if model is None else model.folder
-                    _widen(fd, above, 0o777 | os.fstat(above).st_mode & st.S_ISGID)
+                _prepare(fd, model)
+        if owner is not None:
+            _give(fd, owner)
+        with suppress(OSError):
+            if model is not None and model.is_replaced:
+                _replace(fd, model.folder)
+            else:
+                above = folder if model is None else model.folder
+                _widen(fd, above, 0o777 | os.fstat(above).st_mode & st.S_ISGID)
     finally:
         os.close(fd)
+
+
+def _passed_on(folder: int) -> tuple[int, int, bytes]:
+    """Return what a folder passes on to those created in it: its group, if it is set-group-ID, and its default ACL."""
+    stat = os.fstat(folder)
+    return stat.st_gid, stat.st_mode & st.S_ISGID, _xattr(f"/proc/self/fd/{folder}", _DEFAULT)
+
+
+def _is_fresh(stat: os.stat_result, owner: Owner | None) -> bool:
+    """Return False for a folder that another program may have put in the place of a new one."""
+    user = os.geteuid()
+    # Only root can change those of others. A new one may have another number: sshfs reports that of the user on the other machine.
+    return (stat.st_uid == user or user != 0) and (owner is None or stat.st_mode & 0o1077 == _FRESH & 0o1077)
 
 
 def _prepare(fd: int, model: Model) -> None:
     """Give a new folder the group and the default ACL of ``model``, and no ACL of the folder in which it was created."""
     there = os.fstat(model.folder)
-    if model.is_replaced or there.st_mode & st.S_ISGID:
+    group = there.st_gid if model.is_replaced or there.st_mode & st.S_ISGID else os.getegid()
+    if group != os.fstat(fd).st_gid:
         with suppress(OSError):
-            os.fchown(fd, -1, there.st_gid)
-    elif os.fstat(fd).st_gid != os.getegid():
-        os.fchown(fd, -1, os.getegid())
+            os.fchown(fd, -1, group)
     default = _xattr(f"/proc/self/fd/{model.folder}", _DEFAULT)
     for name in (_ACCESS, _DEFAULT):
         if _has(fd, name) and not (default and name == _DEFAULT):
@@ -191,7 +201,7 @@ def share(folder: int, name: str, owner: Owner | None = None) -> None:
         fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
             stat = os.fstat(fd)
-            if stat.st_uid not in owners or os.listdir(fd):
+            if (stat.st_uid not in owners and os.geteuid() == 0) or os.listdir(fd):
                 return
             if stat.st_gid != above.st_gid:
                 # Not permitted where the user has the rights of another group, or of all.
@@ -220,7 +230,8 @@ def close(folder: int, name: str, on_the_way: Iterable[int]) -> None:
             # Whom it names is not known of the others.
             os.removexattr(fd, _ACCESS)
             closed |= 0o077
-        os.fchmod(fd, stat.st_mode & 0o7777 & ~closed)
+        if closed:
+            os.fchmod(fd, stat.st_mode & 0o7777 & ~closed)
     finally:
         os.close(fd)
 
