@@ -58,6 +58,13 @@ class Faulty(ForwardingStore):
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__(inner)
         self.faults: list[tuple[str, BaseException, bool, str | None]] = []
+        self.destined: dict[Prefix, Prefix] = {}
+
+    def destine(self, prefix: Prefix, place: Prefix | None) -> None:
+        if place is None:
+            self.destined.pop(prefix, None)
+        else:
+            self.destined[prefix] = place
 
     def fail(self, operation: str, error: BaseException, *, late: bool = False, key: str | None = None) -> None:
         self.faults.append((operation, error, late, key))
@@ -130,7 +137,7 @@ class Making:
         return int(np.frombuffer(await opened.reader.read(0, 2, Position()), "<i2")[0]) if opened is not None else None
 
     async def is_tidy(self) -> bool:
-        return not await self.store.prefix_exists(APART)
+        return not await self.store.prefix_exists(APART) and not self.store.destined
 
 
 @asynccontextmanager
@@ -327,7 +334,20 @@ async def test_where_nothing_can_be_made_apart_a_new_array_is_made_in_its_place_
             await m.editor.place_apart(await m.node(), over=True)
         m.store.fail("lock", error)
         assert await m.editor.place_apart(await m.node("/new"), over=False) is None
-        assert await contents(m.store) == V2
+        assert await contents(m.store) == V2 and await m.is_tidy()
+
+
+@trio_test
+async def test_operations_that_cannot_begin_keep_no_memory() -> None:
+    """Where another user hides the folder of operations, that is each of them."""
+    values = {**V2, "y/.zarray": V2_ARRAY}
+    async with making(values) as m:
+        m.store.fail("lock", StoreAccessDenied("not yours"))
+        with pytest.raises(StoreAccessDenied):
+            await m.editor.rename(X, NodePath("/y"), over=True)
+        m.store.fail("lock", StoreAccessDenied("not yours"))
+        await m.editor.erase(X)
+        assert await contents(m.store) == {".zgroup": V2_GROUP, "y/.zarray": V2_ARRAY} and await m.is_tidy()
 
 
 # --- other edits that are refused ----------------------------------------------------------------------------------------------

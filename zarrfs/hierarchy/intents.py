@@ -117,18 +117,18 @@ class Intent(Apart):
 
     async def begin(self, record: Record) -> None:
         """Lock the intent and store its record: from now on an interrupted operation is found by the next mount."""
-        if self._lock is None:
-            self.store.destine(self.prefix, record.prefix)
-        await self.hold()
+        await self.hold(record.prefix)
         await self.note(record)
 
-    async def hold(self) -> None:
-        """Take the lock that marks the operation as in progress."""
+    async def hold(self, place: Prefix | None = None) -> None:
+        """Take the lock that marks the operation as in progress; ``place``: of its node, unless something is apart already."""
         if self._lock is None:
+            self.store.destine(self.prefix, place)
             lock = self.store.exclusive(self.prefix.key(RECORD))
             try:
                 await lock.__aenter__()
             except (ZarrfsError, trio.Cancelled):
+                self.store.destine(self.prefix, None)
                 # A full store may have had room for one folder of two, and an interrupted request may have created both.
                 with trio.CancelScope(shield=True):
                     for prefix in (self.prefix, APART) if self._is_new else ():

@@ -48,14 +48,11 @@ class Placing:
     def __init__(self, intents: Intents, layout: Layout, node: ArrayNode) -> None:
         self._store = intents.store
         self._intent = intents.new()
-        prefix = prefix_of(layout, node)
+        self._place = prefix_of(layout, node)
         self._is_beside = lies_beside(node)
-        start = len(_above(prefix) if self._is_beside else prefix)
+        start = len(_above(self._place) if self._is_beside else self._place)
         self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[start:])
         """Prefix of its chunks until then."""
-        if not self._is_beside:
-            self._store.destine(self._intent.new, prefix)
-        self._store.destine(self._intent.prefix, prefix)
         self.keep: Keep | None = None
         """Called with the array that it replaces, as it is stored then; returns the attributes that it gets."""
         self.is_placed = False
@@ -76,7 +73,9 @@ class Placing:
     async def begin(self) -> None:
         """Lock the intent, before any part is stored."""
         # Without a record all of it is apart: what a kill leaves is deleted.
-        await self._intent.hold()
+        await self._intent.hold(self._place)
+        if not self._is_beside:
+            self._store.destine(self._intent.new, self._place)
 
     @property
     def is_unknown(self) -> bool:
