@@ -58,13 +58,12 @@ class Faulty(ForwardingStore):
     def __init__(self, inner: MemoryStore) -> None:
         super().__init__(inner)
         self.faults: list[tuple[str, BaseException, bool, str | None]] = []
-        self.destined: dict[Prefix, Prefix] = {}
+        self.destined: dict[Prefix, tuple[Prefix, ...]] = {}
 
-    def destine(self, prefix: Prefix, place: Prefix | None) -> None:
-        if place is None:
-            self.destined.pop(prefix, None)
-        else:
-            self.destined[prefix] = place
+    def destine(self, prefix: Prefix, *places: Prefix) -> None:
+        self.destined[prefix] = places
+        if not places:
+            del self.destined[prefix]
 
     def fail(self, operation: str, error: BaseException, *, late: bool = False, key: str | None = None) -> None:
         self.faults.append((operation, error, late, key))

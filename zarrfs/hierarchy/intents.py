@@ -115,20 +115,22 @@ class Intent(Apart):
         if self.may_take_effect:
             await trio.sleep_forever()
 
-    async def begin(self, record: Record) -> None:
-        """Lock the intent and store its record: from now on an interrupted operation is found by the next mount."""
-        await self.hold(record.prefix)
+    async def begin(self, record: Record, *places: Prefix) -> None:
+        """Lock the intent and store its record: from now on an interrupted operation is found by the next mount.
+
+        ``places``: where it finds what it puts apart, besides `Record.places`."""
+        await self.hold(*record.places, *places)
         await self.note(record)
 
-    async def hold(self, place: Prefix | None = None) -> None:
-        """Take the lock that marks the operation as in progress; ``place``: of its node, unless something is apart already."""
+    async def hold(self, *places: Prefix) -> None:
+        """Take the lock that marks the operation as in progress; ``places``: of what it concerns, unless something is apart already."""
         if self._lock is None:
-            self.store.destine(self.prefix, place)
+            self.store.destine(self.prefix, *places)
             lock = self.store.exclusive(self.prefix.key(RECORD))
             try:
                 await lock.__aenter__()
             except (ZarrfsError, trio.Cancelled):
-                self.store.destine(self.prefix, None)
+                self.store.destine(self.prefix)
                 # A full store may have had room for one folder of two, and an interrupted request may have created both.
                 with trio.CancelScope(shield=True):
                     for prefix in (self.prefix, APART) if self._is_new else ():
@@ -304,7 +306,7 @@ class Intent(Apart):
     async def let_go(self) -> None:
         """Release the lock, for another worker."""
         lock, self._lock = self._lock, None
-        self.store.destine(self.prefix, None)
+        self.store.destine(self.prefix)
         if lock is not None:
             with trio.CancelScope(shield=True):
                 await lock.__aexit__(None, None, None)

@@ -129,7 +129,7 @@ class NodeErasing:
             for prefix in prefixes:
                 # Nothing is erased if a link is in the place of one: see `exists`.
                 await exists(self._store, prefix)
-        is_apart = not in_place and await self._begin_erasing(path, intent)
+        is_apart = not in_place and await self._begin_erasing(path, intent, prefixes)
         async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.
             queued = self._queued(prefixes)
@@ -170,12 +170,12 @@ class NodeErasing:
                 await erase_most(self._store, prefix)
             await self._store.erase_prefix(prefix)
 
-    async def _begin_erasing(self, path: NodePath, intent: Intent) -> bool:
+    async def _begin_erasing(self, path: NodePath, intent: Intent, prefixes: Iterable[Prefix]) -> bool:
         """Return True if the content can be moved away before its deletion, which may take long."""
         if not self._store.capabilities.rename:
             return False
         try:
-            await intent.begin(Record("erase", path, path.prefix))
+            await intent.begin(Record("erase", path, path.prefix), *prefixes)
         except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
             # On a full store there is no room for the record either.
             log.info("%s: removed in place: %s", path, error)

@@ -49,6 +49,7 @@ class Placing:
         self._store = intents.store
         self._intent = intents.new()
         self._place = prefix_of(layout, node)
+        self._places = dict.fromkeys((self._place, *(key.parent for key in layout.document_keys(node.path))))
         self._is_beside = lies_beside(node)
         start = len(_above(self._place) if self._is_beside else self._place)
         self.chunk_prefix = Prefix(self._intent.new + node.chunk_prefix[start:])
@@ -73,7 +74,7 @@ class Placing:
     async def begin(self) -> None:
         """Lock the intent, before any part is stored."""
         # Without a record all of it is apart: what a kill leaves is deleted.
-        await self._intent.hold(self._place)
+        await self._intent.hold(*self._places)
         if not self._is_beside:
             self._store.destine(self._intent.new, self._place)
 
@@ -182,7 +183,7 @@ class Placing:
     async def end(self) -> None:
         """Delete what is left apart: an array that was never put in place, or the previous content."""
         self.is_ended = True
-        self._store.destine(self._intent.new, None)
+        self._store.destine(self._intent.new)
         if self._intent.is_held:
             await self._intent.end()
 

@@ -94,6 +94,12 @@ class Record:
         return bool(self.after) and not (self.is_used or self.before or self.copies)
 
     @property
+    def places(self) -> tuple[Prefix, ...]:
+        """Return the place, and those of what is moved and of the documents."""
+        others = (*self.moved, *self.before, *self.after)
+        return tuple(dict.fromkeys((self.prefix, *(each if isinstance(each, Prefix) else each.parent for each in others))))
+
+    @property
     def moved(self) -> tuple[Target, ...]:
         """Return the keys and prefixes that lie apart in between."""
         return (*self.replaced, *(old for old, _ in self.moves))

@@ -358,12 +358,12 @@ class Store(AnswersNow, abc.ABC):
         """
         del uid, gid
 
-    def destine(self, prefix: Prefix, place: Prefix | None) -> None:
-        """Announce that ``prefix`` will be renamed to ``place``, or holds parts of it for a time; None: no longer.
+    def destine(self, prefix: Prefix, *places: Prefix) -> None:
+        """Announce that ``prefix`` will be renamed to the place, or holds parts of several for a time; without places: no longer.
 
         Keys set there get the rights of the place, if the backend keeps rights. Called before ``prefix`` exists, and at the end.
         """
-        del prefix, place
+        del prefix, places
 
     async def free_space(self) -> tuple[int, int] | None:
         """Return the ``(total, free)`` bytes of the underlying storage; None if unknown."""

@@ -123,8 +123,8 @@ class ForwardingStore(Store):
     def set_owner(self, uid: int | None, gid: int | None) -> None:
         self.inner.set_owner(uid, gid)
 
-    def destine(self, prefix: Prefix, place: Prefix | None) -> None:
-        self.inner.destine(prefix, place)
+    def destine(self, prefix: Prefix, *places: Prefix) -> None:
+        self.inner.destine(prefix, *places)
 
     async def free_space(self) -> tuple[int, int] | None:
         return await self.inner.free_space()

@@ -39,7 +39,7 @@ async def build(folder: Path, owner: int | None, over: bool) -> None:
     await store.set(_APART.key("c/0"), b"chunk")
     await store.set(Key(_APART + "zarr.json"), b"{}")
     await (store.exchange_prefixes if over else store.rename_prefix)(_APART, _PLACE)
-    store.destine(_APART, None)
+    store.destine(_APART)
     await store.aclose()
 
 
@@ -89,10 +89,13 @@ def test_the_folder_of_an_array_that_replaces_another_keeps_its_rights(
     assert (old / "zarr.json").exists()
 
 
-async def record_of_an_operation(folder: Path) -> None:
+_ERASURE = Record("erase", NodePath("/g/a"), Prefix("g/a/"))
+
+
+async def record_of_an_operation(folder: Path, record: Record = _ERASURE, *places: Prefix) -> None:
     store = FolderStore(str(folder))
     intent = Intent(store, f"{0:032x}")
-    await intent.begin(Record("erase", NodePath("/g/a"), Prefix("g/a/"), before={Key("g/a/.zattrs"): b"private"}))
+    await intent.begin(record, *places)
     await intent.let_go()
     await store.aclose()
 
@@ -120,6 +123,25 @@ def test_operations_are_hidden_from_who_may_not_enter_the_folder_of_the_node(
     assert oct(stat.S_IMODE((tmp_path / f".zarrfs/{0:032x}").stat().st_mode)) == oct(0o2000 | expected)
 
 
+@pytest.mark.parametrize(
+    ("record", "places"),
+    [
+        (Record("amend", NodePath("/a"), Prefix(""), erased=(), before={Key("g/.zattrs"): b"private"}), ()),
+        (Record("rename", NodePath("/b"), Prefix("b/"), moves=((Key("g/a.json"), Key("b.json")),)), ()),
+        (Record("rename", NodePath("/b"), Prefix("b/"), replaced=(Prefix("g/a/"),)), ()),
+        (Record("erase", NodePath("/a"), Prefix("a/")), (Prefix("meta/a/"), Prefix("g/a/"))),
+    ],
+)
+def test_operations_are_hidden_from_who_may_not_enter_any_of_their_folders(
+    record: Record, places: tuple[Prefix, ...], tmp_path: Path
+) -> None:
+    """In the layouts of 2019 and 2022 documents and chunks lie in several."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "g").mkdir(0o700)
+    trio.run(record_of_an_operation, tmp_path, record, *places)
+    assert oct(stat.S_IMODE((tmp_path / f".zarrfs/{0:032x}").stat().st_mode)) == "0o700"
+
+
 @pytest.mark.parametrize("owner", [None, EVE])
 def test_a_folder_has_its_rights_before_others_of_this_process_use_it(owner: int | None, tmp_path: Path) -> None:
     """Several chunks of a new folder are stored at once, each of which would create it."""
@@ -129,7 +151,7 @@ def test_a_folder_has_its_rights_before_others_of_this_process_use_it(owner: int
         async with trio.open_nursery() as nursery:
             for number in range(8):
                 nursery.start_soon(store.set, prefix.key(str(number)), b"chunk")
-        store.destine(prefix, None)
+        store.destine(prefix)
 
     async def all_of_them() -> None:
         store = FolderStore(str(tmp_path))

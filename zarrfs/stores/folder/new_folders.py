@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 
 from zarrfs.keys import APART
 from zarrfs.stores.folder import rights
@@ -25,21 +26,21 @@ class NewFolders:
 
     def __init__(self, opened: Callable[[Parts], Closing]) -> None:
         self._opened = opened
-        self._places: dict[Parts, Parts] = {}
+        self._places: dict[Parts, tuple[Parts, ...]] = {}
         self._making: dict[Parts, threading.Lock] = {}
 
-    def destine(self, parts: Parts, place: Parts | None) -> None:
-        """Note that the folder ``parts`` will be renamed to ``place``, or is that of an operation there; None: no longer."""
-        if place is None:
-            self._places.pop(parts, None)
+    def destine(self, parts: Parts, *places: Parts) -> None:
+        """Note that the folder ``parts`` will be renamed to the place, or is that of an operation at several; none: no longer."""
+        if places:
+            self._places[parts] = places
         else:
-            self._places[parts] = place
+            self._places.pop(parts, None)
 
     def make(self, above: int, parts: Parts, owner: rights.Owner | None) -> None:
         """Create the folder ``parts`` in ``above``, a descriptor. Raises `OSError`."""
         with self._making.setdefault(parts, threading.Lock()):
             try:
-                self._make(above, parts, owner, self._places.get(parts))
+                self._make(above, parts, owner, self._places.get(parts, ()))
             finally:
                 self._making.pop(parts, None)
 
@@ -52,16 +53,16 @@ class NewFolders:
                 pass
         return folder
 
-    def _make(self, above: int, parts: Parts, owner: rights.Owner | None, place: Parts | None) -> None:
+    def _make(self, above: int, parts: Parts, owner: rights.Owner | None, places: tuple[Parts, ...]) -> None:
         name = parts[-1]
-        if place is None:
+        if not places:
             rights.make_folder(above, name, owner)
         elif parts[:-1] == _APART:
             rights.make_folder(above, name, owner)
             with suppress(OSError):
-                rights.close(above, name, self._on_the_way(place))
+                rights.close(above, name, chain.from_iterable(map(self._on_the_way, places)))
         else:
-            there, is_taken = self._nearest(place)
+            there, is_taken = self._nearest(places[0])
             with there as model:
                 rights.make_folder(above, name, owner, rights.Model(model, is_taken))
         if parts == _APART:

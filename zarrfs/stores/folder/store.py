@@ -351,8 +351,8 @@ class FolderStore(Store):
         if os.geteuid() == 0 and (uid, gid) != (None, None):
             self._tree.owner, self._tree.trusted = Owner(uid, gid), self._tree.trusted | {uid}
 
-    def destine(self, prefix: Prefix, place: Prefix | None) -> None:
-        self._tree.new_folders.destine(parts_of(prefix), None if place is None else _parts_if_usable(place))
+    def destine(self, prefix: Prefix, *places: Prefix) -> None:
+        self._tree.new_folders.destine(parts_of(prefix), *filter(None, map(_parts_if_usable, places)))
 
     async def free_space(self) -> tuple[int, int]:
         with translated("measuring", self.url):
