@@ -172,7 +172,7 @@ class Intent(Apart):
         if found is not None and found[1].by_stranger:
             raise StoreAccessDenied(
                 "operation of another user, who neither owns the store nor is root: only they or the owner may complete it "
-                "(or of a file that others may write to)",
+                f"(or others may write to {RECORD}: it counts after chmod go-w)",
                 key=self.prefix,
             )
         # A power cut leaves an empty record of operations that do not sync it: of removals and new arrays.
