@@ -20,9 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.support.mounting import ROOT, Mounted, abort, connection_of, mount_table, mounted, watchdog
 from tests.support.small_stores import array_document, write
+from zarrfs.keys import Key, Prefix
+from zarrfs.stores.folder.store import FolderStore
 
 pytestmark = [pytest.mark.fuse, pytest.mark.skipif(os.geteuid() != 0, reason="mounts within a store")]
 
@@ -219,3 +222,19 @@ def test_what_is_written_to_it_ends_by_the_deadline(store: Path) -> None:
             file.write(b"mine")
         others_are_answered(mount)
         folder.tell("answer")
+
+
+def test_what_is_meant_for_it_is_stored_beside_it(store: Path) -> None:
+    """An array is built apart, with the rights of its place: a place that hangs is not looked at."""
+
+    async def build() -> None:
+        tree = FolderStore(str(store))
+        for prefix in (Prefix(".zarrfs/1/"), Prefix(".zarrfs/1/new/")):
+            tree.destine(prefix, Prefix("g/hung/x/"))
+        with trio.fail_after(PATIENCE / 4):
+            await tree.set(Key(".zarrfs/1/new/0"), b"chunk")
+        await tree.aclose()
+
+    with hanging(store / "g/hung") as folder:
+        folder.tell("hang")
+        trio.run(build)

@@ -8,6 +8,8 @@ enter the folders on the way to the place.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,16 +18,18 @@ from itertools import chain
 from zarrfs.keys import APART
 from zarrfs.stores.folder import rights
 from zarrfs.stores.folder.calls import Closing
-from zarrfs.stores.folder.names import Parts
+from zarrfs.stores.folder.file_systems import RemoteMounts
+from zarrfs.stores.folder.names import Parts, path_of
 
 _APART: Parts = (APART.rstrip("/"),)
 
 
 class NewFolders:
-    """Creates the folders of one tree; ``opened`` returns a descriptor of one."""
+    """Creates the folders of one tree; ``opened`` returns a descriptor of one, ``mounts`` are the file systems in it that may hang."""
 
-    def __init__(self, opened: Callable[[Parts], Closing]) -> None:
+    def __init__(self, opened: Callable[[Parts], Closing], mounts: RemoteMounts) -> None:
         self._opened = opened
+        self._mounts = mounts
         self._places: dict[Parts, tuple[Parts, ...]] = {}
         self._making: dict[Parts, threading.Lock] = {}
 
@@ -72,14 +76,20 @@ class NewFolders:
     def _on_the_way(self, place: Parts) -> Iterator[int]:
         for count in range(1, len(place) + 1):
             try:
-                with self._opened(place[:count]) as folder:
+                with self._there(place[:count]) as folder:
                     yield folder
             except OSError:
                 return
+
+    def _there(self, parts: Parts) -> Closing:
+        # Nothing is renamed to another file system, and one that hangs must not hold what is stored beside it.
+        if self._mounts.over(parts) is not None:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path_of(parts))
+        return self._opened(parts)
 
     def _nearest(self, place: Parts) -> tuple[Closing, bool]:
         """Return a descriptor of the folder ``place``, or of the nearest one above it, and whether it is the former."""
         for count in range(len(place), 0, -1):
             with suppress(OSError):
-                return self._opened(place[:count]), count == len(place)
+                return self._there(place[:count]), count == len(place)
         return self._opened(()), False

@@ -74,7 +74,7 @@ class FolderTree:
         self.trusted: frozenset[int | None] = owners.trusted_below(self.root)
         # Owner of new files and folders; None: the kernel's default.
         self.owner: rights.Owner | None = None
-        self.new_folders = NewFolders(self.folder)
+        self.new_folders = NewFolders(self.folder, self.mounts)
         self._warned: set[str] = set()
         self.unsynced = Unsynced()
         self._failed_syncs = FailedSyncs()
