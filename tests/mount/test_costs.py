@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.mounting import Mounted, mounted, run
 from tests.support.small_stores import SMALL, array_document, chunk, write
+from tests.support.v3_array import ARRAY
 
 pytestmark = pytest.mark.fuse
 
@@ -123,3 +125,20 @@ def test_a_pass_over_an_npy_decodes_each_chunk_once(mount: Mounted) -> None:
     before = mount.stats()["chunks_decoded"]
     np.load(mount.path / "npy/large.npy")
     assert mount.stats()["chunks_decoded"] - before <= 4
+
+
+@pytest.mark.parametrize("view", ["zarr3", "raw"])
+def test_a_chunk_in_one_of_many_folders_costs_no_listing_of_the_others(view: str, tmp_path: Path) -> None:
+    """A search for a node in the folders of an array's keys listed all of them, again after each chunk that was written."""
+    grid = {"name": "regular", "configuration": {"chunk_shape": [1, 1]}}
+    document = json.dumps(ARRAY | {"shape": [50, 1], "chunk_grid": grid}).encode()
+    store = write(tmp_path / "store", {"a/zarr.json": document, **{f"a/c/{row}/0": b"1234" for row in range(50)}})
+    with mounted(store, "--cache-dir", str(tmp_path), "--metadata-ttl", "600") as mount:
+        (mount.path / view / "a").stat()
+        for row in (7, 30):
+            path = mount.path / view / f"a/c/{row}/0"
+            with mount.counted() as cost:
+                assert path.read_bytes() == b"1234"
+                path.write_bytes(b"5678")
+            assert cost["set"] == 1
+            assert cost.get("list_dir", 0) <= 2

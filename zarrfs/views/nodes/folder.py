@@ -312,7 +312,7 @@ class NodeFolder(OverlayDirectory):
             self._bound.check()
 
     async def _found(self) -> FolderContents:
-        if self.view_format.folders and (array := await self._array_around()) is not None:
+        if (array := await self._array_around()) is not None:
             return array
         view_format, hierarchy = self.view_format, self._context.hierarchy
         node = await hierarchy.node(self.path)
@@ -333,24 +333,19 @@ class NodeFolder(OverlayDirectory):
 
     async def _array_around(self) -> ArrayContents | None:
         """Return the array with chunk keys in this folder. Raises `NoSuchEntry` inside an array, if it is not part of a key."""
-        above, path = [], self.path
-        while path != ROOT and is_part_of_key(path.name):
-            path = path.parent
-            above.append(path)
-        for path in reversed(above):
-            node = await self._context.hierarchy.node(path)
-            if isinstance(node, ArrayNode):
-                open_array = await self._context.hierarchy.array(path)
-                inside = self.path.prefix[len(path.prefix) :]
-                is_undecided = self.state.is_undecided(self.path)
-                if (
-                    open_array is None
-                    or self.view_format.reason_against(node)
-                    or not (is_undecided or self.view_format.may_hold_chunks(node, inside))
-                ):
-                    raise no_such_entry(self.path)
-                return ArrayContents(self.view_format, node, open_array, self._folder, inside)
-        return None
+        node = await self.view_format.array_above(self.path)
+        if node is None:
+            return None
+        open_array = await self._context.hierarchy.array(node.path)
+        inside = self.path.prefix[len(node.path.prefix) :]
+        is_undecided = self.state.is_undecided(self.path)
+        if (
+            open_array is None
+            or self.view_format.reason_against(node)
+            or not (is_undecided or self.view_format.may_hold_chunks(node, inside))
+        ):
+            raise no_such_entry(self.path)
+        return ArrayContents(self.view_format, node, open_array, self._folder, inside)
 
     async def _may_become_array(self, contents: FolderContents) -> bool:
         """Return True if the folder may get an array's document: its kind is not determined yet."""

@@ -206,15 +206,24 @@ class ViewFormat(DocumentsForm):
 
     async def folder_mtime_ns(self, path: NodePath) -> int | None:
         """Return `ViewContext.folder_mtime_ns`; None for a folder of chunks that the store has under other keys, if at all."""
-        above, array = path, None
-        while self.folders and above != ROOT and is_part_of_key(above.name):
-            above = above.parent
-            node = await self.context.hierarchy.node(above)
-            array = node if isinstance(node, ArrayNode) else array
+        array = await self.array_above(path)
         if array is not None and not self.has_stored_keys(array):
             # A folder of this name in the store is one of shards, and appears with the first of them.
             return None
         return await self.context.folder_mtime_ns(path)
+
+    async def array_above(self, path: NodePath) -> ArrayNode | None:
+        """Return the array that may have the folder ``path`` in its chunk keys; None if there is none."""
+        above = []
+        while self.folders and path != ROOT and is_part_of_key(path.name):
+            path = path.parent
+            above.append(path)
+        # From the top: a search for a node in an array, which has no members, would list all chunks there.
+        for each in reversed(above):
+            node = await self.context.hierarchy.node(each)
+            if isinstance(node, ArrayNode):
+                return node
+        return None
 
     def has_other_folders(self, array: ArrayNode) -> bool:
         """Return True if the chunks of ``array`` are below folders that the store does not have, or not for each of them."""
