@@ -18,6 +18,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     GenerationMismatch,
     ShardIndexInvalid,
+    StoreAccessDenied,
     StoreUnsupported,
     TooLarge,
 )
@@ -27,7 +28,7 @@ from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Expected, Generation, KeyStat
+from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 
@@ -372,3 +373,54 @@ async def test_where_the_outer_index_cannot_be_read_its_chunks_alone_are_lost_an
     chunks, _ = opened(await spoilt(array), array)
     got = await chunks.get_several([(0,), (3,), (5,)])
     assert [isinstance(each, ShardIndexInvalid) for each in got] == [True, True, False] and got[2] == b"5"
+
+
+class Listed(ForwardingStore):
+    """Counts the names that listings return and the keys looked up; ``denied`` keys are links in a folder."""
+
+    denied: Key | None = None
+    names = keys = 0
+
+    async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
+        async for entry in super().list_dir(prefix):
+            self.names += 1
+            yield entry
+
+    async def peek(self, prefix: Prefix, most: int) -> Sequence[DirEntry] | None:
+        return await Store.peek(self, prefix, most)
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        self.keys += 1
+        if key == self.denied:
+            raise StoreAccessDenied("a link", key=key)
+        return await super().stat(key)
+
+
+@trio_test
+async def test_the_chunks_of_each_row_are_found_without_a_listing_of_all_rows() -> None:
+    """A program that lists the folders of ``zarr3/`` of an array with flat keys listed all chunks for each of them."""
+    store = Listed(MemoryStore())
+    chunks = StoredChunks(store, FixedPrefix(Prefix("a/")), chunk_key.v2("."), (60, 100))
+    stored = {(row, column) for row in range(60) for column in range(100) if row != column}
+    for coords in stored:
+        await store.set(chunks.key(coords), b"x")
+    found = [coords for row in range(60) async for coords, _, _ in chunks.list(under=(row,))]
+    assert set(found) == stored
+    assert len(found) == len(stored)
+    assert (store.names, store.keys) == (60 * 100, 60 * 100), "as many names as chunks of a row show that there are no fewer"
+    store.names = store.keys = 0
+    assert [coords async for coords, _, _ in chunks.list(under=(7, 8))] == [(7, 8)]
+    assert [coords async for coords, _, _ in chunks.list(under=(60,))] == []
+    store.denied = chunks.key((1, 2))
+    assert {coords async for coords, _, _ in chunks.list(under=(1,))} == {coords for coords in stored if coords[0] == 1}
+
+
+@trio_test
+async def test_few_chunks_of_a_long_row_are_listed() -> None:
+    store = Listed(MemoryStore())
+    for length in (1_000, 1_000_000_000):
+        chunks = StoredChunks(store, FixedPrefix(Prefix("a/")), chunk_key.v2("."), (60, length))
+        for coords in ((1, 2), (1, 3), (2, 3)):
+            await store.set(chunks.key(coords), b"x")
+        assert {coords async for coords, _, _ in chunks.list(under=(1,))} == {(1, 2), (1, 3)}
+        assert store.keys == 0

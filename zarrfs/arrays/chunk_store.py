@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import abc
 import itertools
+import math
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from zarrfs.buffers import Buffer
-from zarrfs.errors import ChunkError, GenerationMismatch, StoreUnsupported
+from zarrfs.errors import ChunkError, GenerationMismatch, StoreAccessDenied, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -34,6 +35,9 @@ _TRIES = 64
 _TRIES_UNLOCKED = 3
 # Folders listed in about 1 ms where none waits.
 _FOLDERS_NOW = 16
+# Chunks looked up by their keys instead of listing their folder; and the most, if it has as many names.
+_FEW = 64
+_MOST_BY_KEY = 4096
 
 
 _stamps = itertools.count(1)
@@ -347,11 +351,30 @@ class StoredChunks(ChunkStore):
                 yield (), stat.size, stat.mtime_ns
             return
         nested, depth = self._nesting
+        if under and not (nested or outside) and (few := await self._few(under)) is not None:
+            for chunk in few:
+                yield chunk
+            return
         folders = under[: len(self._grid_shape) - 1] if nested and not self._encoding.backwards else ()
         inside = "".join([self._encoding.prefix, *(f"{index}/" for index in folders)]) if folders else ""
         async for chunk in self._below(Prefix(self._node.chunk_prefix + inside), inside, depth - inside.count("/")):
             if chunk[0][: len(under)] == under and (outside or in_grid(chunk[0], self._grid_shape)):
                 yield chunk
+
+    async def _few(self, under: Coords) -> Sequence[StoredChunk] | None:
+        """Return the chunks below ``under`` by their keys, if these are few, or fewer than the names in the one folder of all keys.
+
+        A program that lists a folder for each ``under`` would otherwise list all chunks each time. None if `list` has to list them.
+        """
+        rest = self._grid_shape[len(under) :]
+        if (count := math.prod(rest)) > _MOST_BY_KEY or not in_grid(under, self._grid_shape[: len(under)]):
+            return None
+        folder = "".join(self._encoding.prefix.rpartition("/")[:2])
+        with suppress(StoreAccessDenied):  # A symbolic link is denied by its key, and not listed.
+            if count <= _FEW or len(await self._store.peek(Prefix(self._node.chunk_prefix + folder), count) or ()) == count:
+                every = [(*under, *inner) for inner in itertools.product(*map(range, rest))]
+                return [(each, stat.size, stat.mtime_ns) for each in every if (stat := await self.stat(each)) is not None]
+        return None
 
     def list_now(self) -> Sequence[StoredChunk]:
         if not self._grid_shape and not self._encoding.scalar:
