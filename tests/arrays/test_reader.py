@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,12 @@ from tests.support.arrays import WIDE, Example, Reading, examples, reading, stor
 from tests.support.length import tries
 from tests.support.stores import WaitingStore, fill
 from tests.support.trees import READ_ONLY, tree_over, walk
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkDecodeError
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import File
 
 LIMITS = st.sampled_from([0, 4096, 3 * 4096, 1 << 20])
@@ -336,3 +339,83 @@ async def test_a_jump_to_where_another_pass_reads_decodes_nothing_again() -> Non
     for offset in (2900, 2000, 2700):
         assert bytes(await opened.reader.read(offset, 4, jumping)) == expected[offset : offset + 4]
     assert r.counters.chunks_decoded == decoded
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("shape", [(64, 8), (512, 1)])
+@trio_test
+async def test_after_a_change_of_a_chunk_a_pass_decodes_that_chunk(shape: tuple[int, ...], ahead: bool) -> None:
+    """A program that wrote rows through a mapping, and synced each, had all chunks of 8 MiB decoded for each row."""
+    store = await store_of(Example(shape, (1, 8), "|u1"))
+    expected = np.frombuffer(bytearray(Example(shape, (1, 8), "|u1").elements.tobytes()), "u1").reshape(shape)
+    async with trio.open_nursery() as background:
+        r = reading(store, slab_nbytes=4096, window_nbytes=4096, start_soon=background.start_soon if ahead else None)
+        opened = await r.array()
+        position = opened.reader.new_position()
+        assert bytes(await opened.reader.read(0, 512, position)) == expected.tobytes()
+        await trio.testing.wait_all_tasks_blocked()
+        decoded = r.counters.chunks_decoded
+        for row in range(shape[0] - 1, 0, -7):
+            expected[row] = 255 - row % 256
+            await store.set(Key(f"a/{row}.0"), bytes(expected[row]).ljust(8, b"\0"))
+            r.hierarchy.changed(f"a/{row}.0", is_prefix=False)
+            for offset in (0, 256):
+                assert bytes(await opened.reader.read(offset, 256, position)) == expected.tobytes()[offset : offset + 256]
+            decoded += 1
+        assert r.counters.chunks_decoded == decoded
+        opened.reader.closed(position)
+
+
+@tries(40)
+@given(seed=st.integers(0, 10_000), length=st.sampled_from([4, 2000]))
+def test_what_is_read_while_chunks_change_is_of_one_value_each_and_not_older_than_the_read(seed: int, length: int) -> None:
+    order = random.Random(seed)
+    versions = [1] * 12
+
+    class Slow(ForwardingStore):
+        async def get_partial_values(self, key_ranges: Any, *, if_generation: Any = None) -> list[Buffer | None]:
+            for _ in range(order.randrange(4)):
+                await trio.lowlevel.checkpoint()
+            found = await super().get_partial_values(key_ranges, if_generation=if_generation)
+            for _ in range(order.randrange(4)):
+                await trio.lowlevel.checkpoint()
+            return found
+
+    async def main() -> None:
+        store = await store_of(Example((12, length), (1, length), "|u1"))
+        for row in range(12):
+            await store.set(Key(f"a/{row}.0"), bytes([1]) * length)
+        async with trio.open_nursery() as background:
+            r = reading(Slow(store), slab_nbytes=1 << 20, window_nbytes=1 << 20, start_soon=background.start_soon)
+            opened = await r.array()
+
+            async def read() -> None:
+                position = opened.reader.new_position()
+                for _ in range(50):
+                    first = order.randrange(12)
+                    count = order.randint(1, 12 - first)
+                    before = versions[first : first + count]
+                    data = bytes(await opened.reader.read(first * length, count * length, position))
+                    for least, row in zip(before, range(count), strict=True):
+                        assert len(values := set(data[row * length : (row + 1) * length])) == 1
+                        assert least <= values.pop() <= versions[first + row]
+                    await trio.lowlevel.checkpoint()
+                opened.reader.closed(position)
+
+            async def change() -> None:
+                while True:
+                    row = order.randrange(12)
+                    if versions[row] < 255:
+                        await store.set(Key(f"a/{row}.0"), bytes([versions[row] + 1]) * length)
+                        versions[row] += 1
+                        r.hierarchy.changed(f"a/{row}.0", is_prefix=False)
+                    for _ in range(order.randrange(20)):
+                        await trio.lowlevel.checkpoint()
+
+            background.start_soon(change)
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(read)
+            background.cancel_scope.cancel()
+
+    trio.run(main)

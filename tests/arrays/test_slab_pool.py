@@ -211,6 +211,10 @@ class PoolMachine(RuleBasedStateMachine):
     def discard(self, index: int) -> None:
         self.pool.discard(1, index)
 
+    @rule(index=st.integers(0, 9), number=st.integers(0, 9))
+    def discard_chunk(self, index: int, number: int) -> None:
+        self.pool.discard_chunk(1, index, number)
+
     @invariant()
     def account(self) -> None:
         held = [slab for slab in self.slabs.values() if not slab.stale]

@@ -20,8 +20,12 @@ def numbers_in(ranges: Iterable[range]) -> set[int]:
 
 
 @unhurried
-@given(added=st.lists(RANGES | st.integers(0, LARGEST), max_size=8), asked=RANGES)
-def test_it_holds_what_was_added_and_gaps_are_the_rest(added: list[range | int], asked: range) -> None:
+@given(
+    added=st.lists(RANGES | st.integers(0, LARGEST), max_size=8),
+    removed=st.lists(st.integers(0, LARGEST), max_size=4),
+    asked=RANGES,
+)
+def test_it_holds_what_was_added_and_gaps_are_the_rest(added: list[range | int], removed: list[int], asked: range) -> None:
     found, expected = NumberSet(), set[int]()
     for each in added:
         if isinstance(each, range):
@@ -30,6 +34,9 @@ def test_it_holds_what_was_added_and_gaps_are_the_rest(added: list[range | int],
         else:
             found.add(each)
             expected.add(each)
+    for number in (*removed, *(each.start for each in added if isinstance(each, range))):
+        found.remove(number)
+        expected.discard(number)
     assert len(found) == len(expected)
     assert all((number in found) == (number in expected) for number in range(0, LARGEST + 300, 7))
     gaps = list(found.gaps(asked))

@@ -120,7 +120,7 @@ class ArrayReader:
             self._valid_until = float("-inf")
             self._pool.slabs.discard(serial)
         elif self.array.has(coords):
-            self._pool.slabs.discard(serial, self._slab_grid.row_of(coords) // self._slab_grid.rows_per_slab)
+            self._pool.slabs.discard_chunk(serial, *self._slab_grid.place_of(coords))
         for each in self._earlier or ():
             each.discard(coords)
 
@@ -371,7 +371,7 @@ class ArrayReader:
     async def _complete(self, slab: Slab, position: Position) -> None:
         # A few batches at a time, so that it ends soon after the last file is closed, without waiting for a large chunk.
         portion = max(2 * _WIDTH, min(self._portion, _BATCH_NBYTES * _WIDTH // max(1, self._nbytes_per_chunk(slab))))
-        slab.pins += 1
+        slab.pins, slab.completing = slab.pins + 1, True
         scope = trio.CancelScope()
         if is_large(self.array.metadata.max_chunk_nbytes):
             self._ahead.append(scope)
@@ -388,7 +388,7 @@ class ArrayReader:
         finally:
             if scope in self._ahead:
                 self._ahead.remove(scope)
-            slab.pins -= 1
+            slab.pins, slab.completing = slab.pins - 1, False
         if scope.cancelled_caught:
             slab.ahead = False
             return

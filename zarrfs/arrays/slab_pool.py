@@ -38,7 +38,7 @@ class Slab:
     ``first``, ``stop``: its elements. ``memory``: their bytes, valid for the chunks whose numbers are in ``filled``
     (`zarrfs.model.slab.SlabGrid.number_in`); ``filling``: the numbers of those being filled, each in one flight. ``pins`` counts tasks
     that need its memory across an await, ``readers`` open files that read through it: while either is positive, no other slab displaces
-    it. ``stale``: its content was discarded; ``ahead``: it is being completed in the background.
+    it. ``stale``: its content was discarded; ``ahead``: it is completed in the background, and ``completing``: one pin is that task's.
     """
 
     def __init__(self, key: SlabKey, first: int, stop: int, nbytes: int, buffer: Memory, mapping: mmap.mmap | None) -> None:
@@ -51,6 +51,7 @@ class Slab:
         self.filling: dict[Flight, range] = {}
         self.complete = False
         self.ahead = False
+        self.completing = False
         self.stale = False
         self.pins = 0
         self.readers = 0
@@ -66,6 +67,15 @@ class Slab:
     def idle(self) -> bool:
         """True if no task or file uses it."""
         return not (self.pins or self.readers or self.filling)
+
+    def drop(self, number: int) -> bool:
+        """Discard one chunk; return False if that is impossible, as a task may be reading or filling it."""
+        if self.pins > self.completing or any(number in batch for batch in self.filling.values()):
+            return False
+        self.filled.remove(number)
+        self.complete = False
+        self.ahead = self.completing
+        return True
 
     def used(self, nbytes: int) -> None:
         """Record that ``nbytes`` were written or read: a spilled slab drops its resident pages from time to time."""
@@ -144,6 +154,15 @@ class SlabPool:
             slab = self._slabs.get(key)
             if slab is not None:
                 self._remove(slab)
+
+    def discard_chunk(self, serial: int, index: int, number: int) -> None:
+        """Discard one chunk, and its slab only if a task is using it.
+
+        A program that changes an array piece by piece, and reads between, would otherwise have all chunks of the slab decoded each time.
+        """
+        slab = self._slabs.get((serial, index))
+        if slab is not None and not slab.drop(number):
+            self._remove(slab)
 
     def discard_all(self) -> None:
         """Remove the slabs of all arrays, as `discard` does."""

@@ -33,6 +33,12 @@ class NumberSet:
         self._bits[number >> 3] |= 1 << (number & 7)
         self._count += 1
 
+    def remove(self, number: int) -> None:
+        """Remove ``number`` from the set, if it is in it."""
+        if number in self:
+            self._bits[number >> 3] &= ~(1 << (number & 7))
+            self._count -= 1
+
     def update(self, numbers: range) -> None:
         """Add consecutive numbers to the set."""
         for gap in self.gaps(numbers):

@@ -119,6 +119,11 @@ class SlabGrid:
             lead = lead * self._shape[axis] + coords[axis]
         return lead * self._rows_of_axis + coords[self._axis]
 
+    def place_of(self, coords: Coords) -> tuple[int, int]:
+        """Return the slab of chunk ``coords``, and its number there."""
+        slab = self.row_of(coords) // self.rows_per_slab
+        return slab, self.number_in(slab, coords)
+
     def number_in(self, slab: int, coords: Coords) -> int:
         """Return the number of chunk ``coords`` within ``slab``, from 0."""
         inner = 0
