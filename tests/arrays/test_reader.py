@@ -419,3 +419,29 @@ def test_what_is_read_while_chunks_change_is_of_one_value_each_and_not_older_tha
             background.cancel_scope.cancel()
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@trio_test
+async def test_a_long_read_after_a_jump_requests_few_of_many_missing_chunks(ahead: bool) -> None:
+    """The kernel reads around the page of a mapping that is accessed: one element cost two requests for each of 68,000 chunks."""
+
+    class Counting(ForwardingStore):
+        requests = 0
+
+        async def get_partial_values(self, key_ranges: Any, *, if_generation: Any = None) -> list[Buffer | None]:
+            self.requests += 1
+            return await super().get_partial_values(key_ranges, if_generation=if_generation)
+
+    example = Example((20_000,), (1,), "|u1", frozenset((number,) for number in range(20_000) if number % 1000))
+    store = Counting(await store_of(example))
+    expected = example.elements.tobytes()
+    async with trio.open_nursery() as background:
+        r = reading(store, slab_nbytes=4096, start_soon=background.start_soon if ahead else None)
+        opened = await r.array()
+        position = opened.reader.new_position()
+        for offset in (10_000, 3_000, 17_500, 6_000):
+            assert bytes(await opened.reader.read(offset, 1500, position)) == expected[offset : offset + 1500]
+        opened.reader.closed(position)
+    assert store.requests < 100
+    assert r.counters.chunks_decoded <= 12

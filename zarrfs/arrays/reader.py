@@ -51,6 +51,8 @@ _BATCH_NBYTES = 8 * 1024 * 1024
 _BATCH_CHUNKS = 128
 # Chunks planned at once: an array may have as many chunks as elements.
 _PORTION = 1024
+# Small chunks of a jump that are read together.
+_MANY = 64
 # Concurrent single requests, to find the chunks for which the store does not answer.
 _SINGLY = 64
 
@@ -135,31 +137,29 @@ class ArrayReader:
         The result may be a view of a slab: it is valid until the caller awaits."""
         if size <= 0:
             return b""
-        if position.goes_on(offset, offset + size):
-            first = self._slab_grid.slab_at(offset // self._itemsize)
-            last = self._slab_grid.slab_at((offset + size - 1) // self._itemsize)
-            if first == last:
-                view = await self._from_slab(first, offset, size, position, ahead=position.reads > 1)
-                if view is not None:
-                    return view
-            else:
-                return await self._across_slabs(first, last, offset, size, position)
-        else:
+        if not (goes_on := position.goes_on(offset, offset + size)):
             self._let_go(position)
-            view = await self._from_other_pass(offset, size)
+            if (view := await self._from_other_pass(offset, size)) is not None:
+                return view
+        # Many small chunks cost less together, as a listing shows which are missing: the kernel reads around a page of a mapping.
+        if goes_on or (self._small is not None and size > _MANY * self.array.metadata.max_chunk_nbytes):
+            first, last = (self._slab_grid.slab_at(byte // self._itemsize) for byte in (offset, offset + size - 1))
+            if first != last:
+                return await self._across_slabs(first, last, offset, size, position, ahead=goes_on)
+            view = await self._from_slab(first, offset, size, position, ahead=goes_on and position.reads > 1)
             if view is not None:
                 return view
         return await self._from_chunks(offset, size)
 
     # --- slabs --------------------------------------------------------------------------------------------------------------
 
-    async def _across_slabs(self, first: int, last: int, offset: int, size: int, position: Position) -> Buffer:
+    async def _across_slabs(self, first: int, last: int, offset: int, size: int, position: Position, *, ahead: bool) -> Buffer:
         out = bytearray(size)
         done = 0
         for index in range(first, last + 1):
             end = min(offset + size, self._slab_grid.extent(index)[1] * self._itemsize)
             start = offset + done
-            view = await self._from_slab(index, start, end - start, position, ahead=index == last)
+            view = await self._from_slab(index, start, end - start, position, ahead=ahead and index == last)
             out[done : end - offset] = view if view is not None else await self._from_chunks(start, end - start)
             done = end - offset
         return out
