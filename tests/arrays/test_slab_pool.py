@@ -13,6 +13,7 @@ from trio.testing import trio_test
 
 from tests.support.length import tries
 from zarrfs.arrays.counters import WorkCounters
+from zarrfs.arrays.flight import Flight
 from zarrfs.arrays.slab_pool import Slab, SlabPool
 from zarrfs.memory.budget import MemoryBudget
 
@@ -178,6 +179,35 @@ async def test_discard_names_an_array_or_one_slab() -> None:
     pool.discard(1, 17)
     pool.discard(2)
     assert [pool.get((serial, index)) is not None for serial in (1, 2) for index in (0, 1)] == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("pins", "completing", "filling", "stays"),
+    [
+        (0, False, range(0), True),
+        (1, True, range(4, 8), True),
+        # A task may be reading its memory, in a thread too.
+        (1, False, range(0), False),
+        (2, True, range(0), False),
+        # What it is being filled with may be of before the change.
+        (0, False, range(2, 5), False),
+    ],
+)
+@trio_test
+async def test_one_chunk_is_discarded_alone_where_no_task_may_be_using_it(
+    pins: int, completing: bool, filling: range, stays: bool
+) -> None:
+    pool = SlabPool(64 * KIB, WorkCounters())
+    slab = await added(pool, 0, 16 * KIB)
+    slab.filled.update(range(8))
+    slab.complete = True
+    slab.pins, slab.completing = pins, completing
+    if filling:
+        slab.filling[Flight()] = filling
+    pool.discard_chunk(1, 0, 3)
+    assert (pool.get((1, 0)) is slab, slab.stale) == (stays, not stays)
+    if stays:
+        assert (3 in slab.filled, len(slab.filled), slab.complete) == (False, 7, False)
 
 
 class PoolMachine(RuleBasedStateMachine):
