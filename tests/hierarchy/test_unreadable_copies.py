@@ -7,10 +7,12 @@ import json
 import pytest
 from trio.testing import trio_test
 
-from tests.hierarchy.test_edits import editing
-from tests.support.stores import contents
+from tests.hierarchy.test_edits import consolidated, editing
+from tests.support.stores import InterruptedStore, contents, fill
 from zarrfs.dialects.base import Edit
+from zarrfs.errors import StoreAccessDenied
 from zarrfs.keys import NodePath
+from zarrfs.stores.memory import MemoryStore
 
 COPIES = {"v2": ".zmetadata", "v3_2022": "meta/root/consolidated/.zmetadata"}
 COPY = {"zarr_consolidated_format": 1, "metadata": {}}
@@ -54,3 +56,35 @@ def damaged(copy: bytes, damage: str) -> bytes:
         return copy[: len(copy) // 2]
     change = {"zarr_consolidated_format": 2} if damage == "format" else {"metadata": []}
     return json.dumps(json.loads(copy) | change).encode()
+
+
+class OfOthers(InterruptedStore):
+    """A store whose root's copy only others may write."""
+
+    async def interrupt(self, operation: str, target: str) -> None:
+        if operation == "set" and target == ".zmetadata":
+            raise StoreAccessDenied(f"writing {target!r}: not permitted", key=target)
+
+
+@pytest.mark.logs("outdated")
+@trio_test
+async def test_what_is_new_is_missing_in_a_copy_of_others_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async with editing(new="v2") as e:
+        for path in ("/g/a", "/k/b"):
+            await e.array(path)
+        values = consolidated(consolidated(await contents(e.store), "g"))
+    store = MemoryStore()
+    await fill(store, values)
+    async with editing(new="v2", inner=OfOthers(store)) as e:
+        await e.array("/g/n")
+        await e.editor.rename(NodePath("/g/n"), NodePath("/g/m"))
+        found = await contents(store)
+        assert found[".zmetadata"] == values[".zmetadata"]
+        members = json.loads(found["g/.zmetadata"])["metadata"]
+        assert {name for name in members if not name.endswith(".zattrs")} == {".zgroup", "a/.zarray", "m/.zarray"}
+        # One that others would look for in vain stays.
+        with pytest.raises(StoreAccessDenied):
+            await e.editor.erase(NodePath("/g/a"))
+        assert "g/a/.zarray" in await contents(store)
+    (logged,) = [each.getMessage() for each in caplog.records if "outdated" in each.message]
+    assert logged.startswith(".zmetadata: consolidated copy outdated from here on, as it is not writable (")

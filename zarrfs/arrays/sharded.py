@@ -19,8 +19,9 @@ from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex, Tally, not_at_once
 from zarrfs.arrays.shard_changes import UNSEEN, ShardReplaced, assembled, reapplied, within
-from zarrfs.arrays.shard_index_cache import KnownShard, ShardIndexCache, ShardKey, StoredShard, naming, placed
+from zarrfs.arrays.shard_index_cache import KnownShard, ShardIndexCache, ShardKey
 from zarrfs.arrays.shard_index_reader import TRIES, ShardIndexReader, restless
+from zarrfs.arrays.stored_shard import StoredShard, naming, placed
 from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid
 from zarrfs.keys import WHOLE, ByteRange, Key

@@ -163,12 +163,12 @@ class ConsolidatedCopies:
         async def put(read: Read, changed: Mapping[Key, bytes]) -> None:
             if changed and moved:
                 await sync_first(self._store, moved)
-            try:
-                await put_each(self._store, read, changed)
-            except StoreAccessDenied as error:
-                if not may_lack:
-                    raise
-                for key in changed:
+            for key, value in changed.items():
+                try:
+                    await put_each(self._store, read, {key: value})
+                except StoreAccessDenied as error:
+                    if not may_lack:
+                        raise
                     self._stays(key, f"not writable ({error})")
 
         await revise(self._hierarchy.stored, keys, self.noting(layout, change), put)
@@ -179,7 +179,7 @@ class ConsolidatedCopies:
         def noted(documents: dict[Key, bytes]) -> dict[Key, bytes]:
             changed = change(documents)
             # A document of a node would have raised an error.
-            for key in documents.keys() - changed.keys():
+            for key in documents.keys() - changed.keys() - self._outdated:
                 if len(documents[key]) > MAX_NBYTES:
                     self._stays(key, f"larger than {MAX_NBYTES} bytes")
                 elif (fault := layout.copy_fault(key, documents[key], of_members=False)) is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from zarrfs.errors import NameInvalid
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -24,27 +25,25 @@ async def orphans(hierarchy: Hierarchy, store: Store, group: GroupNode) -> Async
     layout = hierarchy.roots.layout_of(group)
     if layout is None or not store.capabilities.list:
         return
-    prefix, is_named = layout.chunk_prefix(group.path), False
+    prefix, own = layout.chunk_prefix(group.path), None
     async for name, is_prefix, _, _ in store.list_dir(prefix):
         if is_prefix:
-            path = group.path.child(name)
-            if not await _is_orphan(hierarchy, store, path, prefix.child(name)):
-                continue
-            if group.explicit:
-                yield path
-                continue
-        elif is_named or not may_be_of_chunk(name, is_prefix=False):
+            found = await _orphan(hierarchy, store, group, name, prefix.child(name))
+        else:
+            found = group.path if may_be_of_chunk(name, is_prefix=False) else None
+        if found is None or found == own:
             continue
-        yield group.path
-        is_named = True
         if not group.explicit:
+            yield group.path
             return
+        yield found
+        own = found if found == group.path else own
 
 
-async def _is_orphan(hierarchy: Hierarchy, store: Store, path: NodePath, prefix: Prefix) -> bool:
-    try:
-        if await hierarchy.node(path) is not None:
-            return False
-    except NameInvalid:
-        return False
-    return await holds_only_chunks(store, prefix, most=math.inf)
+async def _orphan(hierarchy: Hierarchy, store: Store, group: GroupNode, name: str, prefix: Prefix) -> NodePath | None:
+    """Return the path of the folder ``name`` in ``group`` if it has chunks and is no node; None if not, or if no node may be there."""
+    with suppress(NameInvalid):
+        path = group.path.child(name)
+        if await hierarchy.node(path) is None and await holds_only_chunks(store, prefix, most=math.inf):
+            return path
+    return None

@@ -17,7 +17,7 @@ Parts = tuple[str, ...]
 """The names from the root folder to a file or folder; empty for the root folder itself."""
 
 NAME_MAX = 255
-_APART = (APART.rstrip("/"),)
+APART_PARTS: Parts = (APART.rstrip("/"),)
 TEMPORARY = re.compile(r"\.zarrfs-[0-9a-f]{32}\.partial")
 """Names of files being written: no key may have one, and none is listed."""
 
@@ -59,7 +59,7 @@ def key_stat(stat: os.stat_result, trusted: Container[object] | None = None) -> 
 
 def is_apart(parts: Parts) -> bool:
     """Return True for what operations keep apart."""
-    return parts[:1] == _APART
+    return parts[:1] == APART_PARTS
 
 
 def is_record(parts: Parts) -> bool:

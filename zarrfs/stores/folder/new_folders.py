@@ -15,13 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 
-from zarrfs.keys import APART
 from zarrfs.stores.folder import rights
 from zarrfs.stores.folder.calls import Closing
 from zarrfs.stores.folder.file_systems import RemoteMounts
-from zarrfs.stores.folder.names import Parts, path_of
-
-_APART: Parts = (APART.rstrip("/"),)
+from zarrfs.stores.folder.names import APART_PARTS, Parts, path_of
 
 
 class NewFolders:
@@ -61,7 +58,7 @@ class NewFolders:
         name = parts[-1]
         if not places:
             rights.make_folder(above, name, owner)
-        elif parts[:-1] == _APART:
+        elif parts[:-1] == APART_PARTS:
             rights.make_folder(above, name, owner)
             with suppress(OSError):
                 rights.close(above, name, chain.from_iterable(map(self._on_the_way, places)))
@@ -69,7 +66,7 @@ class NewFolders:
             there, is_taken = self._nearest(places[0])
             with there as model:
                 rights.make_folder(above, name, owner, rights.Model(model, is_taken))
-        if parts == _APART:
+        if parts == APART_PARTS:
             # Other users with write access to the store create their own files there.
             rights.share(above, name, owner)
 

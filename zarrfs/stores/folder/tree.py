@@ -25,7 +25,7 @@ from contextlib import ExitStack, closing, nullcontext, suppress
 from zarrfs import durability
 from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyConflict
-from zarrfs.keys import APART, ByteRange
+from zarrfs.keys import ByteRange
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores import own_files, owners
 from zarrfs.stores.folder import names, rights
@@ -58,7 +58,6 @@ Ranges = Sequence[ByteRange]
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES = 16
 """Attempts of a step when other programs remove what it has just created, or fill what it has just emptied."""
-_APART: Parts = (APART.rstrip("/"),)
 
 
 class FolderTree:
@@ -205,7 +204,7 @@ class FolderTree:
             stat = os.fstat(value_fd)
             if not st.S_ISREG(stat.st_mode):
                 raise not_followed(parts, parts[-1])
-            if parts[:1] == _APART:
+            if names.is_apart(parts):
                 require_real_owner(value_fd, self.root, parts)
             if if_generation is not None and generation_of(stat) != if_generation:
                 raise changed(parts)
