@@ -141,12 +141,21 @@ def test_a_type_that_is_not_known_is_unsupported(name: str, configuration: Any) 
     [
         ([["a", "int8"], ["text", "string"]], "field 'text' has no fixed size"),
         ([[f"f{number}", "int8"] for number in range(data_type.MAX_FIELDS + 1)], "fields exceed the limit"),
+        ([{"name": "a", "data_type": "int8", "offset": 4}], "field of data type structured: unknown member 'offset'"),
+        ([["a", {"name": "int16", "endian": "big"}]], "data type of field 'a': unknown member 'endian'"),
+        ([["a", {"name": "struct", "configuration": {"fields": [["b", "int8"]]}, "size": 8}]], "unknown member 'size'"),
     ],
-    ids=["text", "many"],
+    ids=["text", "many", "member of a field", "member of a type", "member of a nested type"],
 )
 def test_fields_that_cannot_be_read_are_unsupported_and_said_to_be(fields: Any, why: str) -> None:
     with pytest.raises(MetadataUnsupported, match=why):
         from_name("structured", {"fields": fields})
+
+
+def test_members_of_fields_that_may_be_ignored_are() -> None:
+    ignored = {"must_understand": False}
+    fields = [{"name": "a", "data_type": {"name": "int16", "x": ignored, "must_understand": True}, "y": ignored}]
+    assert from_name("struct", {"fields": fields}).dtype == np.dtype([("a", "<i2")])
 
 
 def test_nesting_ends_somewhere() -> None:

@@ -248,10 +248,13 @@ def _structured(name: str, config: Any, depth: int) -> DataType:
     for item in fields:
         # `structured` (zarr-python) lists [name, type]; `struct` (zarr-extensions) lists {"name":, "data_type":}.
         if isinstance(item, Mapping):
+            _known_members(f"field of data type {name}", item, ("name", "data_type"))
             item = [item.get("name"), item.get("data_type")]
         if not isinstance(item, list) or len(item) not in (2, 3) or not isinstance(item[0], str) or not item[0]:
             raise MetadataError(f"{name}: a field must be a name and a type, not {_short(item)}")
         inner = item[1]
+        if isinstance(inner, Mapping):
+            _known_members(f"data type of field {_short(item[0])}", inner, ("name", "configuration", "must_understand"))
         if isinstance(inner, Mapping) and inner.get("name") in ("structured", "struct"):
             field_type = _structured(inner["name"], inner.get("configuration"), depth + 1)
         elif isinstance(inner, Mapping):
@@ -304,6 +307,13 @@ def _only(name: str, config: Mapping[str, Any], known: tuple[str, ...]) -> None:
     unknown = sorted(set(config) - set(known))
     if unknown:
         raise MetadataUnsupported(f"data type {name}: unknown configuration {_short(unknown)}")
+
+
+def _known_members(label: str, members: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Raise `MetadataUnsupported` for a member that may change the meaning of the others (v3 final, "must_understand")."""
+    for member, value in members.items():
+        if member not in known and not (isinstance(value, Mapping) and value.get("must_understand") is False):
+            raise MetadataUnsupported(f"{label}: unknown member {_short(member)}, which may not be ignored")
 
 
 def _short(value: object) -> str:

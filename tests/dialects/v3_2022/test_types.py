@@ -184,6 +184,16 @@ def test_an_extension_type_with_other_members_is_refused() -> None:
         array(data_type={"extension": STRING, "type": "<U4", "fallback": "r128", "endian": "big"})
 
 
+def test_a_field_whose_type_has_other_members_makes_its_struct_unknown() -> None:
+    field = {"extension": DATETIME, "type": "<M8[s]", "fallback": "int64"}
+    named = {"extension": STRUCT, "type": [["a", "int16"], ["b", field]], "fallback": "r80"}
+    assert stored(named) == np.dtype([("a", "<i2"), ("b", "<M8[s]")])
+    field["epoch"] = "2000-01-01"
+    warnings: list[str] = []
+    assert parse_type(named, fallbacks=True, warnings=warnings) == np.dtype("|V10")
+    assert len(warnings) == 1
+
+
 def test_a_big_endian_datetime_needs_no_codec() -> None:
     metadata = array(data_type={"extension": DATETIME, "type": ">m8[D]"}).metadata
     assert metadata.data_type.dtype == np.dtype("<m8[D]")

@@ -43,6 +43,7 @@ _ORDERLESS = re.compile(r"[biu]1|S[0-9]+")
 # Subset of Zarr v2's names: no types by name, and no times without a unit ("The endianness and units must be given").
 _NUMPY = re.compile(r"[<>|][biufcSUVO][0-9]*|[<>][mM]8\[(?!generic\])[^\]]+\]")
 _RAW = re.compile(r"r([1-9][0-9]{0,9})")
+_MEMBERS = frozenset({"extension", "type", "fallback"})
 _MAX_NESTING = 16
 # Extensions that are interpreted here, by all their URIs in the draft and in software; empty if there is none.
 _URI = re.compile(
@@ -139,7 +140,8 @@ def _is_interpreted(value: Mapping[str, Any]) -> bool:
 
 def _of_extension(value: Mapping[str, Any], depth: int) -> Stored:
     """Return the type of an object with the members ``extension`` and ``type``. Raises as `_known`."""
-    if not _is_interpreted(value):
+    if not _is_interpreted(value) or (depth and not value.keys() <= _MEMBERS):
+        # The caller checks the members of the outermost object; one in a field may change what its type means.
         raise _Unknown
     return _known(documents.member(value, "type"), depth)
 
