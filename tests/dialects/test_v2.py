@@ -396,6 +396,14 @@ def test_the_number_zero_fills_strings_as_zarr_python_did() -> None:
     assert fill("|S5", 0) == b"0"
 
 
+@pytest.mark.parametrize("number", [1.5, -2.0, 1e22, float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", ["|S5", "<U5"])
+def test_a_number_fills_strings_with_the_text_that_numpy_has_for_it(dtype: str, number: float) -> None:
+    whole = np.empty(1, dtype)
+    whole.fill(number)
+    assert fill(dtype, number) == whole[0]
+
+
 FIELDS = [["a", ">i2", [3]], ["b", [["c", "|b1"]]], ["d", "|V2"], ["e", "|S1"]]
 
 

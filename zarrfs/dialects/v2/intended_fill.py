@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from base64 import b64decode, standard_b64encode
@@ -32,7 +31,8 @@ def intended_fill(stored: Stored, value: Any, quirks: Quirks) -> Any:
         return int(value)
     if kind in "SU" and type(value) in (int, float):
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a string is a number")
-        digits = json.dumps(value)
+        # As NumPy converts it: a bare NaN is "nan".
+        digits = str(value)
         return _base64(digits.encode("ascii")) if kind == "S" else digits
     if kind == "S" and isinstance(value, str) and len(value) <= stored.itemsize and value.isascii() and not _may_be_base64(value):
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a byte string is text, not base64")
