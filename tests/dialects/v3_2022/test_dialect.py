@@ -128,6 +128,9 @@ def test_entry_point_names_that_are_not_defined_are_refused_now_and_ignored_late
         ({"type": "json", "metadata_key_suffix": "/x.json"}, "invalid end"),
         ({"type": "json", "metadata_key_suffix": ".json", "more": 1}, "more"),
         ("https://example.org/other-encoding", "unknown"),
+        (1, "metadata_encoding must be an object"),
+        ([], "metadata_encoding must be an object"),
+        (True, "metadata_encoding must be an object"),
         (None, "metadata_encoding"),
     ],
 )

@@ -109,7 +109,8 @@ def _is_ours(document: Mapping[str, Any]) -> bool:
     if encoding is None:
         # It is required; other members determine whose document it is.
         return "metadata_key_suffix" in document or "/spec/core/" in document["zarr_format"]
-    return isinstance(encoding, dict)
+    # Of another type it belongs to neither draft, and the hierarchy is refused, not hidden.
+    return isinstance(encoding, dict) or protocol_version(document["zarr_format"]) is not None
 
 
 def _form(document: Mapping[str, Any], software: bool) -> EntryPoint:
