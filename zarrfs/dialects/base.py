@@ -171,6 +171,13 @@ class Layout(abc.ABC):
         """Return those of `document_keys` of which any node has at least one: the others are requested only if one of these exists."""
         return self.document_keys(path)
 
+    def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
+        """Return those of `document_keys` with names that other files have, too: `parse` finds no node in such a file.
+
+        It is never replaced by a document.
+        """
+        return ()
+
     def group_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Return those of `document_keys` that denote a group, unless an array document is at the same path.
 

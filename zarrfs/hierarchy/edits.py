@@ -279,8 +279,8 @@ class NodeEditor:
                 if edit.shape is not None:
                     raise MetadataError(f"{path}: a group has no shape", key=path)
                 if edit.attributes:
-                    await self._new.make_parents(layout, path)
-                    await self._new.write(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes))
+                    group = GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes)
+                    await self._new.make_group(layout, group)
                 return
             with self._hierarchy.live.amending(path) if edit == Edit(attributes=edit.attributes) else nullcontext():
                 await self._amend(layout, path, edit)

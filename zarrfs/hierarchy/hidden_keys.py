@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable
 
-from zarrfs.keys import Prefix
+from zarrfs.dialects.base import Layout
+from zarrfs.errors import MetadataError
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Store
 
@@ -30,6 +32,21 @@ async def hidden_keys(store: Store, node: Node, prefixes: Iterable[Prefix], own:
             if is_hidden:
                 found.append(name)
     return found
+
+
+def require_own(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> dict[Key, bytes]:
+    """Return ``documents``. Raise `MetadataError` if a document of ``path`` would replace one of them that is none of the layout."""
+    for key in layout.shared_keys(path):
+        if key not in documents:
+            continue
+        try:
+            is_own = layout.parse(path, {key: documents[key]}) is not None
+        except MetadataError:
+            # That of an unsupported node.
+            continue
+        if not is_own:
+            raise MetadataError(f"{key}: not a document of {layout.dialect.name}, and not replaced by one", key=key)
+    return documents
 
 
 async def _apart_from_chunks(

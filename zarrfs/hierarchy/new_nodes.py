@@ -25,7 +25,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, is_implicit
 from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
-from zarrfs.hierarchy.hidden_keys import hidden_keys
+from zarrfs.hierarchy.hidden_keys import hidden_keys, require_own
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
@@ -240,7 +240,7 @@ class NewNodes:
         """Raise `NotADirectory`, `NameInvalid`, `KeyTooLong` or `EntryExists` if no node can ever be created at ``path``.
 
         ``old_path``: the node to be renamed to it. Raises `StaleEntry` if it would be in a group that is unstored and gone,
-        `NodeInDoubt` if the documents of a node above are unreadable.
+        `NodeInDoubt` if the documents of a node above are unreadable, `MetadataError` if a document would replace another file.
         """
         group = path if self._hierarchy.empty_groups.is_unstored(path) else path.parent
         if not await is_group_left(self._hierarchy, group):
@@ -262,6 +262,7 @@ class NewNodes:
                 raise KeyTooLong(f"{path}: needs a document at {key!r}: a name has more than {longest} bytes", key=path)
         if layout.dialect.names_fold_case:
             await self._check_siblings(path, old_path)
+        await self._require_own(layout, path)
 
     async def _check_siblings(self, path: NodePath, old_path: NodePath | None) -> None:
         """Raise `CaseConflict` if ``path``, or a new node on the way to it, would differ from a sibling in case only."""
@@ -305,18 +306,33 @@ class NewNodes:
         ]
         await erase_keys(self._store, left)
 
+    async def make_group(self, layout: Layout, group: GroupNode) -> None:
+        """Store the documents of a group that has none. Raises as `check`."""
+        await self.check(layout, group.path)
+        await self.make_parents(layout, group.path)
+        await self.write(layout, group)
+
+    async def _require_own(self, layout: Layout, path: NodePath) -> None:
+        """Raise `MetadataError` if a document of a node at ``path``, or of a group above that has none, would replace another file."""
+        for each in (*await self._missing_groups(layout, path), path):
+            require_own(layout, each, await self._hierarchy.documents(layout.shared_keys(each)))
+
     async def make_parents(self, layout: Layout, path: NodePath) -> None:
         """Create the groups above ``path`` that the dialect requires, and those that are unstored so far."""
-        required = {*layout.required_groups(path)}
+        for above in await self._missing_groups(layout, path):
+            await self.write(layout, GroupNode(path=above, dialect=layout.dialect.name))
+
+    async def _missing_groups(self, layout: Layout, path: NodePath) -> list[NodePath]:
+        required, missing = {*layout.required_groups(path)}, []
         for above in path.ancestors():
             if above not in required and not self._hierarchy.empty_groups.is_unstored(above):
                 continue
             node = await self._hierarchy.node(above)
-            if any(begins_at(other, above) for other in await self._hierarchy.layouts(above) if other.dialect != layout.dialect):
-                # The root of another hierarchy is a group anyway, and its entry point may have the name of this group's document.
-                continue
-            if node is None or is_implicit(node):
-                await self.write(layout, GroupNode(path=above, dialect=layout.dialect.name))
+            # The root of another hierarchy is a group anyway, and its entry point may have the name of this group's document.
+            others = [other for other in await self._hierarchy.layouts(above) if other.dialect != layout.dialect]
+            if (node is None or is_implicit(node)) and not any(begins_at(other, above) for other in others):
+                missing.append(above)
+        return missing
 
     async def keep_parent(self, path: NodePath) -> None:
         """Store documents of a group above ``path`` that has none and would lose its last member (see `erase`), except the root's.
@@ -345,6 +361,10 @@ class NewNodes:
             async for name, is_prefix, _, _ in self._store.list_dir(above):
                 if (above.child(name) if is_prefix else above.key(name)) not in going:
                     return
+        try:
+            await self._require_own(around, parent)
+        except MetadataError:
+            return
         await self.make_parents(around, parent)
         if missing:
             await put_all(self._store, missing, on_disk=True)
@@ -363,7 +383,8 @@ class NewNodes:
             self._hierarchy.empty_groups.stored(node.path)
             return
         written = layout.format(node)
-        stale = [key for key in await self._hierarchy.documents(layout.document_keys(node.path)) if key not in written]
+        there = require_own(layout, node.path, await self._hierarchy.documents(layout.document_keys(node.path)))
+        stale = [key for key in there if key not in written]
         if not over:
             await self._store.erase_values(stale)
         await self.write_entry(layout)

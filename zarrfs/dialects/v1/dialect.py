@@ -32,7 +32,7 @@ from zarrfs.dialects.base import Dialect, Documents
 from zarrfs.dialects.documents import member, parse_object, shortened
 from zarrfs.dialects.v1.compression import format_compression, parse_compression
 from zarrfs.errors import MetadataError, NotRepresentable
-from zarrfs.keys import ROOT, Key, Prefix
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.metadata import ArrayMetadata
@@ -83,6 +83,9 @@ class V1Layout(ArraysOnlyLayout):
     always_attributes: ClassVar[bool] = True
 
     dialect: V1
+
+    def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return self.document_keys(path)[:1]
 
     def describes_array(self, documents: Documents) -> bool:
         """Return True if ``documents`` include those of an array at the root. Raises `MetadataError` if that is unreadable."""

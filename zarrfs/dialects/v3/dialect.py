@@ -118,6 +118,10 @@ class V3Layout(Layout):
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         return (self._key(path),)
 
+    def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
+        # It may be the damaged entry point of an earlier layout, or of a later version.
+        return self.document_keys(path)
+
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         key = self._key(path)
         if path != ROOT and node_path(path[1:]) is None:

@@ -1,0 +1,87 @@
+"""Files that have the name of a document, and are none of any layout: damaged entry points, documents of later versions, other files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from trio.testing import trio_test
+
+from tests.hierarchy.test_edits import editing
+from tests.support.stores import contents
+from tests.support.v3_array import ARRAY
+from zarrfs.dialects.base import Edit
+from zarrfs.errors import EntryExists, MetadataError
+from zarrfs.keys import NodePath
+from zarrfs.model import chunk_key
+
+FOREIGN = [
+    b"{}",
+    b'{"zarr_format": 4}',
+    b'{"zarr_format": "3", "attributes": {"a": 1}}',
+    b'{"zarr_format": "https://example.org/x/3.0", "metadata_encoding": "application/json", "extensions": []}',
+]
+
+
+@pytest.mark.parametrize("value", FOREIGN)
+@pytest.mark.parametrize("where", ["", "g/"])
+@trio_test
+async def test_a_zarr_json_of_no_layout_is_not_replaced_by_the_document_of_a_group(where: str, value: bytes) -> None:
+    values = {f"{where}zarr.json": value, f"{where}h/x": b""}
+    async with editing(values) as e:
+        group = f"/{where}".rstrip("/")
+        before = await contents(e.store)
+        for path in (f"{group}/a", f"{group}/h/a"):
+            with pytest.raises(MetadataError, match=f"{where}zarr.json: not a document of v3, and not replaced by one"):
+                await e.array(path)
+            with pytest.raises(MetadataError, match="not replaced"):
+                await e.group(path)
+        with pytest.raises(MetadataError, match="not replaced"):
+            await e.editor.check_creatable(NodePath(f"{group}/a"))
+        with pytest.raises(MetadataError, match="not replaced"):
+            await e.editor.amend(NodePath(group or "/"), Edit(attributes={"new": 1}))
+        assert await contents(e.store) == before
+
+
+@pytest.mark.parametrize("value", FOREIGN)
+@trio_test
+async def test_a_zarr_json_of_no_layout_is_not_replaced_by_the_document_of_an_array(value: bytes) -> None:
+    async with editing({"g/zarr.json": value}) as e:
+        node = await e.node("/g")
+        await e.array("/a")
+        before = await contents(e.store)
+        with pytest.raises(MetadataError, match="not replaced"):
+            await e.editor.create(node)
+        with pytest.raises(MetadataError, match="not replaced"):
+            await e.editor.turn_into_array(node)
+        with pytest.raises(EntryExists):
+            await e.editor.rename(NodePath("/a"), NodePath("/g"))
+        assert await contents(e.store) == before
+
+
+@pytest.mark.parametrize("where", ["", "g/"])
+@trio_test
+async def test_what_lies_below_it_is_removed_all_the_same(where: str) -> None:
+    values = {f"{where}zarr.json": FOREIGN[0], "g/h/a/zarr.json": json.dumps(ARRAY).encode()}
+    async with editing(values) as e:
+        await e.editor.erase(NodePath("/g/h/a"))
+        assert await contents(e.store) == {f"{where}zarr.json": FOREIGN[0]}
+
+
+@trio_test
+async def test_nodes_of_a_layout_with_other_documents_are_made_beside_it() -> None:
+    async with editing({"zarr.json": FOREIGN[0], "g/zarr.json": FOREIGN[1]}, new="v2") as e:
+        await e.array("/g/a")
+        assert await e.keys() == {"zarr.json", "g/zarr.json", ".zgroup", "g/.zgroup", "g/a/.zarray"}
+
+
+@pytest.mark.parametrize("value", [b"notes", b'{"title": "notes"}'])
+@trio_test
+async def test_a_file_called_meta_is_not_replaced_by_the_document_of_v1(value: bytes) -> None:
+    async with editing({"a/meta": value}, new="v1") as e:
+        node = await e.node("/a")
+        node = replace(node, metadata=replace(node.metadata, chunk_key_encoding=chunk_key.v2(".")))
+        with pytest.raises(MetadataError, match="a/meta: not a document of v1, and not replaced by one"):
+            await e.editor.create(node)
+        assert await contents(e.store) == {"a/meta": value}
