@@ -85,3 +85,20 @@ async def test_a_file_called_meta_is_not_replaced_by_the_document_of_v1(value: b
         with pytest.raises(MetadataError, match="a/meta: not a document of v1, and not replaced by one"):
             await e.editor.create(node)
         assert await contents(e.store) == {"a/meta": value}
+
+
+@pytest.mark.parametrize("value", FOREIGN)
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022"])
+@trio_test
+async def test_no_node_is_made_in_a_hierarchy_whose_entry_point_would_be_another_file(dialect: str, value: bytes) -> None:
+    async with editing({"zarr.json": value}, new=dialect) as e:
+        for path in ("/g", "/g/h"):
+            with pytest.raises(MetadataError, match=f"zarr.json: not a document of {dialect}, and not replaced by one"):
+                await e.group(path)
+            with pytest.raises(MetadataError, match="not replaced"):
+                await e.editor.check_creatable(NodePath(path))
+        assert await contents(e.store) == {"zarr.json": value}
+    async with editing(new=dialect) as e:
+        await e.group("/g")
+        await e.group("/g/h")
+        assert await e.kinds("/g") == {"h": "GroupNode"}

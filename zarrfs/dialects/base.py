@@ -172,11 +172,12 @@ class Layout(abc.ABC):
         return self.document_keys(path)
 
     def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
-        """Return those of `document_keys` with names that other files have, too: `parse` finds no node in such a file.
-
-        It is never replaced by a document.
-        """
+        """Return keys of documents of the node at ``path`` or its hierarchy that may hold another file, which is never replaced."""
         return ()
+
+    def is_own(self, path: NodePath, key: Key, value: bytes) -> bool:
+        """Return False if ``value``, that of one of the `shared_keys`, is another file. Raises `MetadataError` for a bad document."""
+        return self.parse(path, {key: value}) is not None
 
     def group_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Return those of `document_keys` that denote a group, unless an array document is at the same path.

@@ -40,7 +40,7 @@ def require_own(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> 
         if key not in documents:
             continue
         try:
-            is_own = layout.parse(path, {key: documents[key]}) is not None
+            is_own = layout.is_own(path, key, documents[key])
         except MetadataError:
             # That of an unsupported node.
             continue

@@ -119,6 +119,13 @@ class V32019Layout(Layout):
         other = self._other_key(path)
         return (self._key(path, "array"), self._key(path, "group"), *(() if other is None else (other,)))
 
+    def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
+        # Nodes below another file of this name would not be found again.
+        return tuple(self.entry_documents())
+
+    def is_own(self, path: NodePath, key: Key, value: bytes) -> bool:
+        return self.dialect.open(self.prefix, {key: value}) is not None
+
     def group_keys(self, path: NodePath) -> tuple[Key, ...]:
         return (self._key(path, "group"),)
 

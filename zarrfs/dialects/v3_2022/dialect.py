@@ -126,6 +126,13 @@ class V3Draft2022Layout(Layout):
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         return tuple(self.keys.document(path, kind) for kind in _KINDS)
 
+    def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
+        # Nodes below another file of this name would not be found again.
+        return tuple(self.entry_documents())
+
+    def is_own(self, path: NodePath, key: Key, value: bytes) -> bool:
+        return self.dialect.open(self.prefix, {key: value}) is not None
+
     def group_keys(self, path: NodePath) -> tuple[Key, ...]:
         return (self.keys.document(path, "group"),)
 
