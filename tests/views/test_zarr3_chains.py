@@ -383,6 +383,32 @@ async def test_a_new_array_with_a_codec_of_numcodecs_whose_options_are_omitted(k
     assert json.loads(stored["a/.zattrs"]) == {"units": "m"}
 
 
+@pytest.mark.parametrize(
+    ("data_type", "options"),
+    [
+        ("int32", {"id": "delta", "dtype": "<i4"}),
+        ("float64", {"id": "fixedscaleoffset", "dtype": "<f8", "offset": 1, "scale": 4}),
+        ("float64", {"id": "quantize", "dtype": "<f8", "digits": 2}),
+    ],
+)
+@trio_test
+async def test_a_new_array_with_a_filter_whose_output_type_is_omitted(data_type: str, options: dict[str, Any]) -> None:
+    """zarr-python leaves `astype` out, and writes the document again with attributes."""
+    filter_ = {"name": f"numcodecs.{options['id']}", "configuration": {k: v for k, v in options.items() if k != "id"}}
+    document = ARRAY | {"data_type": data_type, "codecs": [filter_, *ARRAY["codecs"]], "attributes": {}}
+    store = MemoryStore()
+    await fill(store, {".zgroup": b'{"zarr_format": 2}'})
+    async with tree_over(store) as tree:
+        folder = await walk(tree, "zarr3")
+        assert isinstance(folder, Directory)
+        await folder.mkdir("a")
+        await write(tree, "zarr3/a/zarr.json", json.dumps(document).encode())
+        await write(tree, "zarr3/a/zarr.json", json.dumps(document | {"attributes": {"units": "m"}}).encode())
+    stored = await contents(store)
+    assert json.loads(stored["a/.zarray"])["filters"] == [numcodecs.get_codec(options).get_config()]
+    assert json.loads(stored["a/.zattrs"]) == {"units": "m"}
+
+
 @pytest.mark.parametrize("codec", ["vlen-utf8", "vlen-bytes"])
 @trio_test
 async def test_zarr_python_writes_text_in_fortran_order(codec: str) -> None:

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, only, plain_dtype
-from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter
+from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter, with_astype
 from zarrfs.model.codec_spec import CodecSpec
 
 
@@ -28,6 +28,10 @@ class Delta(NumpyFilter):
     libraries: ClassVar[tuple[str, ...]] = ("numcodecs.delta",)
     filter_name: ClassVar[str] = "delta"
     after_another: ClassVar[bool] = True
+
+    @classmethod
+    def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
+        return with_astype(spec)
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:

@@ -23,6 +23,7 @@ from zarrfs.buffers import Buffer, NDArray
 from zarrfs.codecs.base import ArrayArrayCodec, BytesStep, ChunkSpec, Dtype
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError, MetadataError
 from zarrfs.memory import copying, spill
+from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import little_endian
 
 NUMBERS = "iuf"
@@ -218,6 +219,14 @@ class FilterOnBytes:
         if decoded.nbytes > limit:
             raise ChunkDecodeError(f"{name}: decoded size of {decoded.nbytes} bytes exceeds the limit of {limit}")
         return decoded
+
+
+def with_astype(spec: CodecSpec) -> CodecSpec:
+    """Return a filter with the type of its output, which is by default that of its input: zarr-python omits it, numcodecs does not."""
+    config = spec.configuration
+    if config.get("dtype") is None or config.get("astype") is not None:
+        return spec
+    return CodecSpec(spec.name, {**config, "astype": config["dtype"]})
 
 
 def _elements(data: Buffer, dtype: Dtype) -> NDArray:
