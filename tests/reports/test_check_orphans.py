@@ -41,6 +41,24 @@ def test_chunks_without_the_document_of_their_array_are_named(
     assert report.complete
 
 
+@pytest.mark.parametrize("name", ["c", "0", "1.2"])
+def test_the_chunk_of_an_array_without_dimensions_is_one_of_that_array(name: str, tmp_path: Path) -> None:
+    """In the draft of 2019 its key is the path of the array, which may look like the chunk of its group."""
+    scalar = (
+        b'{"shape": [], "data_type": "<i2", "chunk_grid": {"type": "regular", "chunk_shape": []}, "chunk_memory_layout": "C",'
+        b' "compressor": null, "fill_value": 0, "extensions": [], "attributes": {}}'
+    )
+    group = {
+        "zarr.json": b'{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_encoding": "application/json"}',
+        "meta/root/g.group": b'{"extensions": [], "attributes": {}}',
+        f"data/g/{name}": b"\x01\x00",
+    }
+    report = checked(write(tmp_path, group | {f"meta/root/g/{name}.array": scalar}))
+    assert (report.chunks, report.orphaned.first) == (1, [])
+    (tmp_path / f"meta/root/g/{name}.array").unlink()
+    assert [finding.path for finding in checked(tmp_path).orphaned.first] == ["/g"]
+
+
 def test_many_chunks_are_one_finding(tmp_path: Path) -> None:
     """A folder of more than 10,000 keys is not searched for documents when it is shown, and is a group."""
     store = write(tmp_path, {".zgroup": GROUP_V2, "a/0": b""})

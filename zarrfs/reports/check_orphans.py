@@ -12,8 +12,8 @@ from contextlib import suppress
 from zarrfs.errors import NameInvalid
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks, may_be_of_chunk
-from zarrfs.keys import NodePath, Prefix
-from zarrfs.model.metadata import GroupNode
+from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.stores.base import Store
 
 
@@ -29,8 +29,10 @@ async def orphans(hierarchy: Hierarchy, store: Store, group: GroupNode) -> Async
     async for name, is_prefix, _, _ in store.list_dir(prefix):
         if is_prefix:
             found = await _orphan(hierarchy, store, group, name, prefix.child(name))
+        elif may_be_of_chunk(name, is_prefix=False) and not await _is_of_scalar(hierarchy, group, name, prefix.key(name)):
+            found = group.path
         else:
-            found = group.path if may_be_of_chunk(name, is_prefix=False) else None
+            found = None
         if found is None or found == own:
             continue
         if not group.explicit:
@@ -47,3 +49,11 @@ async def _orphan(hierarchy: Hierarchy, store: Store, group: GroupNode, name: st
         if await hierarchy.node(path) is None and await holds_only_chunks(store, prefix, most=math.inf):
             return path
     return None
+
+
+async def _is_of_scalar(hierarchy: Hierarchy, group: GroupNode, name: str, key: Key) -> bool:
+    """Return True if ``key`` is the chunk of an array in ``group`` without dimensions: in the draft of 2019 it has the array's name."""
+    with suppress(NameInvalid):
+        node = await hierarchy.node(group.path.child(name))
+        return isinstance(node, ArrayNode) and not node.metadata.ndim and key in hierarchy.array_of(node).chunks.keys(())
+    return False
