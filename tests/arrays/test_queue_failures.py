@@ -13,7 +13,7 @@ from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 from tests.arrays.test_delayed import ARRAY, mounted, stored
 from tests.arrays.test_merging import Example
 from tests.arrays.test_shard_changes import Late
-from tests.arrays.test_sharded import opened, sets
+from tests.arrays.test_sharded import node, opened, sets
 from tests.support.small_disks import unusable_cache
 from tests.support.stores import FailingStore, InterruptedStore
 from zarrfs.arrays.array import Array
@@ -23,8 +23,9 @@ from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.merging import ElementMerge, LastingMerge, store_merged
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.errors import ChunkDecodeError, ChunkError, StaleEntry, StoreError, StoreFull
-from zarrfs.keys import Key
+from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
+from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.transformers.observed import ObservedStore
@@ -258,3 +259,23 @@ async def test_what_was_stored_while_it_was_replaced_is_not_queued_again_when_it
             store.gate.set()
         assert not m.queue and await m.chunks.get_several(list(WHOLE)) == [b"old", None, None, None]
     assert await stored(inner) == {0: b"old"}
+
+
+@trio_test
+async def test_chunks_that_another_mount_stores_in_an_array_that_has_grown_stay() -> None:
+    """All chunks of the smaller shape were queued, as one came while a set failed: the shard was replaced without the others."""
+    inner = MemoryStore()
+    store = Held(inner)
+    async with mounted(store, node((3,), ShardSpec((4,)))) as m:
+        await m.chunks.update({(0,): b"a", (1,): b"b"})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_refused, m.chunks.publish)
+            await wait_all_tasks_blocked()
+            await m.chunks.update({(2,): b"c"})
+            store.gate.set()
+        [shard] = m.queue.below(Prefix("a/"))
+        await opened(inner, ARRAY)[0].update({(3,): b"theirs"})
+        grown = DelayedChunks(opened(store, ARRAY)[0], m.queue, node=shard.node, array=ARRAY)
+        store.fails = False
+        await grown.publish()
+    assert await stored(inner) == {0: b"a", 1: b"b", 2: b"c", 3: b"theirs"}

@@ -366,8 +366,11 @@ class ShardQueue:
     def adopt(self, node: LiveNode, array: ArrayNode, chunks: ChunkStore, expected: Callable[[Coords], int]) -> None:
         """Make ``node`` the owner of what is queued for the same array at the path from which another program renamed it.
 
-        To be called before the array is used at its new path: what is written there is newer than what was queued.
+        To be called before the array is used at its new path, or in a new shape: what is written there is newer than what was queued.
         """
+        for shard in self.of(node):
+            # In an array that has grown, other chunks complete a shard.
+            shard.array, shard.chunks, shard.expected = array, chunks, expected(shard.some)
         for before in dict.fromkeys(shard.node for shard in self._shards.values()):
             if before is node or not node.has_taken_place_of(before):
                 continue

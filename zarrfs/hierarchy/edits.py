@@ -310,12 +310,12 @@ class NodeEditor:
                 raise ContentInvalid(f"{path}: number of dimensions ({node.metadata.ndim}) cannot change", key=path)
             if (live := self._hierarchy.live.at(path)) is not None:
                 # Only of this array: failures of shards queued for an earlier array there do not concern the caller.
-                await self._hierarchy.queued.publish(live)
+                await self._hierarchy.queued.publish_for_resize(live, node.metadata.shape, shape)
             async with self._hierarchy.live.lock.changing(*layout.document_keys(path)), bound_to(of):
                 if live is not None:
                     # What writers have queued before they were kept out.
                     with live.held_by_changer():
-                        await self._hierarchy.queued.publish(live)
+                        await self._hierarchy.queued.publish_for_resize(live, node.metadata.shape, shape)
                 await self._resize(layout, node, shape, erase_outside=erase_outside)
 
     async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: EraseOutside) -> None:

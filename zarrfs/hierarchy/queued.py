@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from operator import lt
 
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.queued_shard import QueuedShard, ShardsAt
 from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.keys import Key, Prefix
+from zarrfs.model.chunk_grid import Shape
 
 
 class QueuedShards:
@@ -23,6 +25,15 @@ class QueuedShards:
     async def publish(self, target: ShardsAt) -> list[Key]:
         """Store the shards queued at ``target``; return their keys. Raises the first failure."""
         return await self._queue.publish(target) if self._queue is not None else []
+
+    async def publish_for_resize(self, node: LiveNode, before: Shape, shape: Shape) -> None:
+        """Store what is queued for an array before its shape changes. Raises the first failure.
+
+        Not if the array only grows and whole chunks are queued: each step of a time series would store a shard. A chunk that was changed
+        in part is merged by the shape of that time.
+        """
+        if any(map(lt, shape, before)) or any(each.merge for shard in self._of(node) for each in shard.all().values()):
+            await self.publish(node)
 
     async def publish_described_by(self, keys: Collection[Key]) -> None:
         """Store what is queued for the arrays that these documents describe. Raises the first failure."""
@@ -42,5 +53,7 @@ class QueuedShards:
 
     async def drop_of(self, node: LiveNode) -> None:
         """Run `drop` for the shards of this array."""
-        if self._queue is not None:
-            await self.drop(self._queue.of(node))
+        await self.drop(self._of(node))
+
+    def _of(self, node: LiveNode) -> list[QueuedShard]:
+        return self._queue.of(node) if self._queue is not None else []
