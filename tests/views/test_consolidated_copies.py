@@ -14,7 +14,7 @@ from trio.testing import MockClock, trio_test
 from tests.support.scenes import Scene, example
 from tests.support.small_stores import array_document
 from tests.support.stores import contents, fill
-from tests.support.trees import listing, read, tree_over, walk
+from tests.support.trees import listing, read, tree_over, walk, write
 from tests.support.zarr_python import everything, written
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import ContentInvalid, NoSuchEntry
@@ -198,6 +198,26 @@ async def test_one_that_would_be_too_large_is_not_shown(monkeypatch: pytest.Monk
             await s.read(".zmetadata")
         assert ".zmetadata" not in await s.names()
         assert "consolidated_metadata" not in json.loads(await read(s.tree, "zarr3/zarr.json"))
+
+
+@DIALECTS
+@trio_test
+async def test_one_with_thousands_of_arrays_is_written_as_others(dialect: int) -> None:
+    """Its documents counted as members that have to be parsed, of which a document has at most 1 MiB."""
+    async with over(written(dialect, example, consolidated=True), metadata_ttl="60") as s:
+        attributes = {"units": "K", "history": "x" * 600_000}
+        for path in ("zarr3/g/zarr.json", "zarr3/g/a/zarr.json"):
+            document = json.loads(await read(s.tree, path))
+            await write(s.tree, path, json.dumps(document | {"attributes": attributes}).encode())
+            # Compared with the present one.
+            await write(s.tree, path, json.dumps(document | {"attributes": attributes}, indent=1).encode())
+        root = json.loads(await read(s.tree, "zarr3/zarr.json"))
+        assert root["consolidated_metadata"]["metadata"]["g/a"]["attributes"] == attributes
+        await write(s.tree, "zarr3/zarr.json", json.dumps(root | {"attributes": {"title": "new"}}).encode())
+        assert json.loads(await read(s.tree, "zarr3/zarr.json")) == root | {"attributes": {"title": "new"}}
+        large = root | {"attributes": {"history": ["x" * 1000] * 1200}}
+        await write(s.tree, "zarr3/zarr.json", json.dumps(large).encode())
+        assert json.loads(await read(s.tree, "zarr3/zarr.json")) == large
 
 
 @DIALECTS

@@ -288,7 +288,7 @@ def new_array(
 
 def is_equivalent(path: NodePath, rendered: bytes | None, data: bytes) -> bool:
     """Return True if a written document is equivalent to that of the view. One with a consolidated copy is not compared here."""
-    if rendered is None or MEMBER in parsed(DOCUMENT, data):
+    if rendered is None or MEMBER in parsed(DOCUMENT, data, LOOSE):
         return False
     node, written = written_node(path, DOCUMENT, rendered), written_node(path, DOCUMENT, data)
     if isinstance(node, ArrayNode) and isinstance(written, ArrayNode):
@@ -307,7 +307,11 @@ def _spelt_out(metadata: ArrayMetadata) -> ArrayMetadata:
 
 def _known_members(node: Node | None) -> set[str]:
     """Return the members that a document of such a node may have: the supported ones and the ignored ones."""
-    return {MEMBER, "dimension_names", *(parsed(DOCUMENT, formatted(node)) if isinstance(node, ArrayNode | GroupNode) else ())}
+    return {
+        MEMBER,
+        "dimension_names",
+        *(parsed(DOCUMENT, formatted(node), LOOSE) if isinstance(node, ArrayNode | GroupNode) else ()),
+    }
 
 
 def _difference(parsed_node: ArrayNode, stated: Zarr3Array, written: ArrayNode) -> str | None:
