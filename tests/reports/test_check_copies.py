@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.reports.test_check import checked
+from tests.support.mounting import ROOT
 from tests.support.small_stores import SMALL, write
 from zarrfs.reports.findings import Report
 
@@ -43,3 +44,9 @@ def test_a_damaged_copy_is_bad(tmp_path: Path, group: str, copy: bytes, reason: 
 def test_a_sound_copy_is_well(tmp_path: Path) -> None:
     store = write(tmp_path, SMALL | {".zmetadata": json.dumps(COPY).encode()})
     assert not bad(checked(store))
+
+
+def test_the_folder_of_a_copy_of_2022_is_no_node_with_an_invalid_name() -> None:
+    """zarr-python writes a document of a group for it."""
+    report = checked(ROOT / "tests/cases/v3_draft2022_zarrpython/filters/store")
+    assert report.complete and not report.misnamed.first and not report.bad.first

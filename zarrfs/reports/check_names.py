@@ -14,11 +14,14 @@ _ANY = "x"
 
 
 async def misnamed(hierarchy: Hierarchy, store: Store, group: GroupNode) -> AsyncIterator[Key]:
-    """Yield the documents directly in ``group`` of nodes whose names its layout does not allow. None if the store cannot list."""
+    """Yield the documents directly in ``group`` of nodes whose names its layout does not allow. None if the store cannot list.
+
+    That of the folder of a consolidated copy, which is no node, is none of them.
+    """
     layout = hierarchy.roots.layout_of(group)
     if layout is None or not store.capabilities.list:
         return
-    prefix = layout.listing_prefix(group.path)
+    prefix, copy = layout.listing_prefix(group.path), layout.copy_key(group.path)
     start = prefix + _ANY
     ends = [key[len(start) :] for key in layout.document_keys(group.path.child(_ANY)) if key.startswith(start)]
     async for entry, is_prefix, _, _ in store.list_dir(prefix):
@@ -30,6 +33,8 @@ async def misnamed(hierarchy: Hierarchy, store: Store, group: GroupNode) -> Asyn
                 continue
             name = entry if is_in_folder else entry.removesuffix(end)
             key = Key(prefix + name + end)
+            if copy is not None and copy.startswith(prefix.child(name)):
+                continue
             if (not is_in_folder or await store.stat(key) is not None) and not await _is_node(hierarchy, group, name):
                 yield key
 
