@@ -30,9 +30,10 @@ ShardsAt = Key | Prefix | NodePath | LiveNode
 class QueuedShard:
     """Chunks queued for the shard of ``node`` with coordinates ``unit``; ``some`` is one chunk of it.
 
-    ``array``: the documents at the time of the last write. ``publishing``: the chunks being stored now. ``expected``: number of chunks of
-    the shard within the array. ``failures`` counts failed publishes, and ``unanswered`` is the last error if the store did not answer.
-    ``replaced``: earlier queued values of chunks whose last one may still be refused, oldest first.
+    ``array``: the documents at the time of the last write, or of a later use in another shape. ``publishing``: the chunks being stored
+    now. ``expected``: number of chunks of the shard within the array. ``failures`` counts failed publishes, and ``unanswered`` is the
+    last error if the store did not answer. ``replaced``: earlier queued values of chunks whose last one may still be refused, oldest
+    first.
     """
 
     node: LiveNode
