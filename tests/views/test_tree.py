@@ -14,12 +14,20 @@ from tests.support.length import unhurried
 from tests.support.small_stores import array_document
 from tests.support.stores import fill
 from tests.support.trees import load, names, read, tree_over, walk
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.daemon.names_of_plugins import store_name
-from zarrfs.errors import NoSuchEntry
+from zarrfs.errors import AcrossViews, NameInvalid, NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.vfs.node import Directory
 
 GROUP = b'{"zarr_format":2}'
 ARRAY = Example((4,), (2,))
+
+
+async def folder(tree: MountTree, path: str) -> Directory:
+    found = await walk(tree, path)
+    assert isinstance(found, Directory)
+    return found
 
 
 async def store_with(values: dict[str, bytes]) -> MemoryStore:
@@ -183,3 +191,23 @@ async def test_the_readme_names_every_view() -> None:
         readme = (await read(tree, "README.txt")).decode()
         for view in await names(tree) - {"README.txt"}:
             assert f"{view}/" in readme
+
+
+@pytest.mark.parametrize("view", ["raw", "chunks", "zarr3", "npy"])
+@pytest.mark.parametrize("other", ["raw", "chunks", "zarr3", "npy"])
+@trio_test
+async def test_a_folder_is_not_moved_into_itself_in_another_view(view: str, other: str) -> None:
+    # On EXDEV, mv copies, and meets in its source what it has created in its target.
+    if view == other:
+        return
+    store = await store_with({".zgroup": GROUP, "g/.zgroup": GROUP, "g/h/.zgroup": GROUP, "gg/.zgroup": GROUP})
+    async with tree_over(store) as tree:
+        source, root = await folder(tree, view), await folder(tree, "")
+        for inside in ("g", "g/h"):
+            with pytest.raises(NameInvalid, match="'g' cannot be moved into itself"):
+                await source.rename("g", await folder(tree, f"{other}/{inside}"), "new")
+        with pytest.raises(NameInvalid, match=f"'{view}' cannot be moved into itself"):
+            await root.rename(view, await folder(tree, f"{other}/g"), "new")
+        for elsewhere in ("gg", ""):
+            with pytest.raises(AcrossViews):
+                await source.rename("g", await folder(tree, f"{other}/{elsewhere}"), "new")

@@ -20,6 +20,7 @@ from zarrfs.errors import (
     DirectoryNotEmpty,
     EntryExists,
     IsADirectory,
+    NameInvalid,
     NoSuchEntry,
     NotADirectory,
     NotPermitted,
@@ -276,6 +277,7 @@ class OverlayDirectory(Directory):
 
     async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
         if not isinstance(new_directory, OverlayDirectory) or new_directory.family is not self.family:
+            await self._require_not_within(name, new_directory)
             if await find(new_directory, new_name) is not None:
                 # On EXDEV, mv removes the target and copies the source, which may be the same node or value.
                 raise EntryExists(f"{new_name!r} exists in the other view, and may be the same node or value as {name!r}", key=name)
@@ -301,6 +303,17 @@ class OverlayDirectory(Directory):
             self._touch()
             new_directory._touch()
             self.emptied()
+
+    async def _require_not_within(self, name: str, new_directory: Directory) -> None:
+        """Raise `NameInvalid` if ``new_directory``, of another view, is within the folder ``name``.
+
+        The kernel compares paths, which differ. On EXDEV, mv would copy what it creates by copying, until the path is too long.
+        """
+        if not isinstance(new_directory, OverlayDirectory):
+            return
+        below = f"{self.here}{name}/".partition("/")[2]
+        if new_directory.here.partition("/")[2].startswith(below) and isinstance(await find(self, name), Directory):
+            raise NameInvalid(f"{name!r} cannot be moved into itself, in another view", key=self.here + name)
 
     async def _rename_file(
         self, file: StagedFile, target: StagedFile | None, new_directory: OverlayDirectory, new_name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from zarrfs.errors import NotADirectory
+from zarrfs.errors import NameInvalid, NotADirectory
 from zarrfs.printable import printable
 from zarrfs.vfs.generated import GeneratedFile, Make, text
 from zarrfs.vfs.node import Attributes, Directory, Entry, VfsNode, no_such_entry
@@ -55,6 +55,12 @@ class MountRoot(Directory):
             raise NotADirectory(f"{name!r} is a file", key=name)
         await view.remove()
         self._removed.add(name)
+
+    async def rename(self, name: str, new_directory: Directory, new_name: str, *, replace: bool = True) -> None:
+        if new_directory is not self and isinstance(await self.lookup(name), Directory):
+            # Every view has the whole store: on EXDEV, mv would copy what it creates by copying, until the path is too long.
+            raise NameInvalid(f"{name!r} cannot be moved into itself, in another view", key=name)
+        await super().rename(name, new_directory, new_name, replace=replace)
 
     async def sync(self) -> None:
         for view in self._views.values():
