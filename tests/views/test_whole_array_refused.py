@@ -161,21 +161,45 @@ async def test_nothing_is_made_removed_or_renamed_where_the_mount_is_read_only()
         assert (await load(tree, "npy/a.npy")).tolist() == [1, 2, 3, 4]
 
 
-@trio_test
-async def test_beside_an_array_at_the_root_there_is_nothing() -> None:
+@asynccontextmanager
+async def an_array_at_the_root() -> AsyncIterator[tuple[MountTree, Directory, str]]:
+    """Yield the tree, the folder ``npy``, and the name of the only file in it."""
     store = await store_of()
     await store.erase(Key(".zgroup"))
     for key, value in ONE.values("a").items():
         await store.set(Key(key.removeprefix("a/")), value)
     async with tree_over(store) as tree:
-        top = await folder(tree)
         (only,) = await names(tree, "npy")
+        yield tree, await folder(tree), only
+
+
+@trio_test
+async def test_beside_an_array_at_the_root_there_is_nothing() -> None:
+    async with an_array_at_the_root() as (tree, top, only):
         with pytest.raises(NoSuchEntry, match="other"):
             await top.lookup("other.npy")
-        for refused in (top.create("b.npy", NEW), top.mkdir("g"), top.rename(only, top, "b.npy")):
+        for refused in (
+            *(top.create(name, NEW) for name in ("b.npy", "tmp.npy", "b.txt")),
+            *(top.mkdir(name) for name in ("g", ".g", "tmp")),
+            top.rename(only, top, "b.npy"),
+        ):
             with pytest.raises(NotPermitted, match="the root of the store is an array"):
                 await refused
         assert (await load(tree, f"npy/{only}")).tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("elements", [[4, 3, 2, 1], [[1], [2], [3]]])
+@trio_test
+async def test_a_temporary_file_is_renamed_over_an_array_at_the_root(elements: list[int]) -> None:
+    # rsync, and programs that save under another name first.
+    async with an_array_at_the_root() as (tree, top, only):
+        await write(tree, f"npy/.{only}.Ab12Cd", npy(np.array(elements, "<i4")))
+        with pytest.raises(NotPermitted, match="the root of the store is an array"):
+            await top.rename(f".{only}.Ab12Cd", top, "b.npy")
+        assert await names(tree, "npy") == {only, f".{only}.Ab12Cd"}
+        await top.rename(f".{only}.Ab12Cd", top, only)
+        assert await names(tree, "npy") == {only}
+        assert (await load(tree, f"npy/{only}")).tolist() == elements
 
 
 @trio_test

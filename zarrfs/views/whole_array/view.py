@@ -220,8 +220,7 @@ class WholeArrayGroup(OverlayDirectory):
     # --- operations ---------------------------------------------------------------------------------------------------------
 
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
-        if not name.endswith(self.container.suffix) or name.startswith("."):
-            # Programs such as rsync and editors write hidden names first.
+        if not self._may_be_array(name):
             ident = self.here + name
             if name not in self.context.temporary_names:
                 raise NameInvalid(
@@ -298,6 +297,10 @@ class WholeArrayGroup(OverlayDirectory):
         if not self.container.writable:
             raise NotPermitted(f"{self.container.name}/ cannot be written")
 
+    def _may_be_array(self, name: str) -> bool:
+        """Return False for a name that no file of an array gets: programs such as rsync and editors write hidden names first."""
+        return name.endswith(self.container.suffix) and not name.startswith(".")
+
     async def _require_empty(self) -> None:
         async for name, *_ in self.entries():
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {name!r}", key=self.path)
@@ -309,7 +312,10 @@ class WholeArrayGroup(OverlayDirectory):
 
 
 class WholeArrayRoot(WholeArrayGroup):
-    """The root of the view. If the root of the store is an array, its file is named after the store."""
+    """The root of the view. If the root of the store is an array, its file is named after the store.
+
+    Beside that there are only temporary files, which programs rename over it.
+    """
 
     def __init__(self, context: ViewContext, container: Container) -> None:
         super().__init__(context, ROOT, container)
@@ -331,7 +337,16 @@ class WholeArrayRoot(WholeArrayGroup):
             yield entry
 
     async def require_room(self, name: str) -> None:
-        if await self._only() is not None:
+        if self._may_be_array(name) or name not in self.context.temporary_names:
+            await self._require_group(name)
+
+    async def make_folder(self, name: str) -> Directory:
+        await self._require_group(name)
+        return await super().make_folder(name)
+
+    async def _require_group(self, name: str) -> None:
+        only = await self._only()
+        if only is not None and only.name != name:
             raise NotPermitted(f"{name!r}: the root of the store is an array, and no other entry can exist", key=name)
 
     async def _only(self) -> Child | None:
