@@ -203,6 +203,18 @@ async def test_a_temporary_file_is_renamed_over_an_array_at_the_root(elements: l
 
 
 @trio_test
+async def test_beside_the_reason_why_the_root_cannot_be_shown_there_is_nothing() -> None:
+    store = await store_of()
+    await store.set(Key(".zgroup"), b"bad")
+    async with tree_over(store) as tree:
+        top = await folder(tree)
+        (told,) = await names(tree, "npy")
+        for refused in (top.create(".x.npy.Ab12Cd", NEW), top.create("b.npy", NEW), top.mkdir("g"), top.rename(told, top, ".x")):
+            with pytest.raises(NotPermitted):
+                await refused
+
+
+@trio_test
 async def test_news_of_a_prefix_that_is_no_path_of_a_node_are_of_no_file() -> None:
     async with two_arrays_and_a_group() as (tree, _):
         view = tree._views["npy"]

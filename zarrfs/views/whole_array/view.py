@@ -337,16 +337,19 @@ class WholeArrayRoot(WholeArrayGroup):
             yield entry
 
     async def require_room(self, name: str) -> None:
-        if self._may_be_array(name) or name not in self.context.temporary_names:
-            await self._require_group(name)
+        only = await self._only()
+        if only is not None and only.suffix == self.container.suffix:
+            is_temporary = not self._may_be_array(name) and name in self.context.temporary_names
+            if name == only.name or is_temporary:
+                return
+        self._require_none(only, name)
 
     async def make_folder(self, name: str) -> Directory:
-        await self._require_group(name)
+        self._require_none(await self._only(), name)
         return await super().make_folder(name)
 
-    async def _require_group(self, name: str) -> None:
-        only = await self._only()
-        if only is not None and only.name != name:
+    def _require_none(self, only: Child | None, name: str) -> None:
+        if only is not None:
             raise NotPermitted(f"{name!r}: the root of the store is an array, and no other entry can exist", key=name)
 
     async def _only(self) -> Child | None:
