@@ -105,6 +105,10 @@ class ValueUnsupported(StoreError):
     """A value is stored in a form that zarrfs does not read, such as a zip entry of an unknown compression method."""
 
 
+class ValueTooLong(StoreError):
+    """A value exceeds the maximum size of a value of the backend: of a file, in a folder."""
+
+
 class KeyUnusable(StoreError):
     """The backend cannot hold any value under this key (for example ``..`` in a folder)."""
 
@@ -276,6 +280,7 @@ _REFUSALS: tuple[type[ZarrfsError], ...] = (
     ChunkEncodeError,
     ChunkSizeMismatch,
     KeyUnusable,
+    ValueTooLong,
     KeyConflict,
     GenerationMismatch,
     TreeError,

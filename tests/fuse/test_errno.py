@@ -42,6 +42,7 @@ def test_a_class_that_is_not_in_the_table_is_told_as_its_nearest_ancestor() -> N
         (errors.MetadataError, errno.EINVAL),
         (errors.FileTooLarge, errno.EFBIG),
         (errors.StoreFull, errno.ENOSPC),
+        (errors.ValueTooLong, errno.EFBIG),
         (errors.StoreReadOnly, errno.EROFS),
         (errors.StoreTimeout, errno.ETIMEDOUT),
         (errors.StaleEntry, errno.ESTALE),

@@ -10,6 +10,7 @@ import errno
 import json
 import mmap
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Callable
@@ -111,6 +112,13 @@ def no_header(mount: Mounted) -> int:
     return errno_of(lambda: os.close(file))
 
 
+def larger_than_a_file_can_be(mount: Mounted) -> int:
+    resource.prlimit(mount.pid, resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))
+    file = os.open(mount.path / "raw/k", os.O_WRONLY | os.O_CREAT)
+    os.write(file, bytes(range(1, 256)) * 300)
+    return errno_of(lambda: os.close(file))
+
+
 REFUSED = {
     too_short: (errno.EINVAL, "chunks/a/0"),
     too_short_twice: (errno.EINVAL, "chunks/a/0"),
@@ -119,6 +127,7 @@ REFUSED = {
     array_gone: (errno.ESTALE, "npy/a.npy"),
     half_an_array: (errno.EINVAL, "npy/b.npy"),
     no_header: (errno.EINVAL, "npy/b.npy"),
+    larger_than_a_file_can_be: (errno.EFBIG, "raw/k"),
 }
 
 

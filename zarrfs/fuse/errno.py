@@ -44,6 +44,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.ValueUnsupported: errno.EIO,
     errors.KeyUnusable: errno.EINVAL,
     errors.KeyTooLong: errno.ENAMETOOLONG,
+    errors.ValueTooLong: errno.EFBIG,
     errors.KeyConflict: errno.ENOTDIR,
     errors.PartsMissing: errno.ESTALE,
     errors.PrefixNotEmpty: errno.ENOTEMPTY,

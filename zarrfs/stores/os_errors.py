@@ -17,6 +17,7 @@ from zarrfs.errors import (
     StoreQuotaExceeded,
     StoreTurnedReadOnly,
     StoreUnsupported,
+    ValueTooLong,
 )
 
 ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
@@ -25,6 +26,7 @@ ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG
 _KINDS: dict[int, type[StoreError]] = {
     errno.ENOSPC: StoreFull,
     errno.EDQUOT: StoreQuotaExceeded,
+    errno.EFBIG: ValueTooLong,
     errno.EACCES: StoreAccessDenied,
     errno.EPERM: StoreAccessDenied,
     errno.EROFS: StoreTurnedReadOnly,

@@ -32,6 +32,7 @@ from zarrfs.errors import (
     StoreError,
     StoreFull,
     StoreNotFound,
+    ValueTooLong,
 )
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores import os_errors
@@ -203,6 +204,23 @@ async def test_names_of_255_bytes_and_more(path: Path) -> None:
             await store.set(Key("é" * 128 + "/new/k"), b"1")
         assert await store.get(Key(longest + "y")) is None
     assert files(path) == ["d", longest]
+
+
+@trio_test
+async def test_a_value_larger_than_a_file_can_be_is_told_as_that(path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    async with opened(path) as store:
+        await store.set(Key("k"), b"old")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+        try:
+            with pytest.raises(ValueTooLong, match="'k': File too large"):
+                await store.set(Key("k"), bytes(1 << 17))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, before)
+        assert await contents(store) == {Key("k"): b"old"}
+    assert files(path) == ["k"]
 
 
 @trio_test
