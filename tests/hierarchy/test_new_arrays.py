@@ -115,7 +115,7 @@ def test_every_compressor_of_v1_can_be_chosen(codecs: str) -> None:
     assert document(NewArrays(codecs=codecs), V1, (10,))["compression"] == codecs.partition(":")[0]
 
 
-@pytest.mark.parametrize("codecs", ["nosuch", "zstd:level", "zstd:level=high", "pickle", "+", "bytes"])
+@pytest.mark.parametrize("codecs", ["nosuch", "zstd:level", "zstd:level=high", "pickle", "+", "bytes", "", " "])
 def test_what_is_no_codec_is_refused_before_anything_is_mounted(codecs: str) -> None:
     with pytest.raises(UsageError, match="new_codecs"):
         NewArrays(codecs=codecs)

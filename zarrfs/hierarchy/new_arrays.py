@@ -162,8 +162,11 @@ def _lengths(option: str, others: str, text: str) -> tuple[int, ...]:
 
 
 def _parse_codecs(text: str) -> tuple[CodecSpec, ...]:
-    if text.strip().lower() in (_NONE, ""):
+    if text.strip().lower() == _NONE:
         return ()
+    if not text.strip():
+        # In a script, an unset variable: without its codecs, new arrays would be stored uncompressed.
+        raise UsageError(f"new_codecs: expected auto, none, or a chain such as zstd+crc32c, not {text!r}")
     specs = []
     for part in text.split("+"):
         name, *options = part.strip().split(":")
