@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-_USERINFO = re.compile(r"(?<=://)([^/@|?#]*)@")
+# Up to the last @ before the path, as programs read it. Secret keys of S3 may contain slashes, which people do not always encode: what
+# follows a name and a colon, and is no port, is a password and not a path.
+_USERINFO = re.compile(r"(?<=://)([^/|?#]*|[^][/@:|?#]+:(?!\d+(?:[/|?#]|$))[^|?#]*)@")
 _QUERY_VALUE = re.compile(r"(?<=[?&])([^=&#|]*)=([^&#|]+)")
 _HIDDEN = "***"
 
