@@ -1047,6 +1047,9 @@ async def hidden_files_are_looked_up_and_not_listed(d: Driver) -> None:
     assert sorted(await d.listdir(".zarrfs")) == ["config.json", "errors.jsonl", "stats.json", "version"]
     with refused(unasked(d)):
         await d.open(".zarrfs/new", NEW)
+    for refuse in (d.rmdir(".zarrfs"), d.rename(".zarrfs", "raw/moved"), d.rename(f"{d.raw}/a", ".zarrfs")):
+        with refused(unasked(d)):
+            await refuse
 
 
 @scenario

@@ -137,6 +137,7 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def rmdir(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
         parent, text = self.inodes[parent_inode], text_of(name)
+        self.session.require_listed(parent, text)
         removed = self.inodes.find(below(parent, text))
         with self.session.notifier.locked((parent.ino, text), also=numbers_of(removed)):
             await (await self.session.directory(parent)).rmdir(text)
@@ -158,6 +159,8 @@ class Operations(pyfuse3.Operations):
             raise pyfuse3.FUSEError(errno.EINVAL)
         old_parent, new_parent = self.inodes[parent_inode_old], self.inodes[parent_inode_new]
         old, new = text_of(name_old), text_of(name_new)
+        self.session.require_listed(old_parent, old)
+        self.session.require_listed(new_parent, new)
         moved, replaced = self.inodes.find(below(old_parent, old)), self.inodes.find(below(new_parent, new))
         with self.session.notifier.locked((old_parent.ino, old), (new_parent.ino, new), also=numbers_of(moved, replaced)):
             source, target = await self.session.directory(old_parent), await self.session.directory(new_parent)

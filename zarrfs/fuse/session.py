@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory, StaleEntry, ZarrfsError
+from zarrfs.errors import EntryExists, IsADirectory, NoSuchEntry, NotADirectory, NotPermitted, StaleEntry, ZarrfsError
 from zarrfs.fuse.handles import OpenDirectory, OpenFile
 from zarrfs.fuse.idle_listings import IdleListings
 from zarrfs.fuse.inode import NAMELESS, NOW, Inode
@@ -110,8 +110,7 @@ class Session:
         """Return the node ``name`` in ``parent``, and its attributes."""
         await self._released(parent, name)
         if parent is self.inodes.root and name in self._hidden:
-            node: VfsNode = self._hidden[name]
-            return node, await node.attributes()
+            return self._hidden[name], await self._hidden[name].attributes()
         return await (await self.directory(parent)).lookup_with_attributes(name)
 
     async def child(self, parent: Inode, name: str) -> VfsNode:
@@ -119,6 +118,11 @@ class Session:
         if parent is self.inodes.root and name in self._hidden:
             return self._hidden[name]
         return await (await self.directory(parent)).lookup(name)
+
+    def require_listed(self, parent: Inode, name: str) -> None:
+        """Raise `NotPermitted` for a folder that is found and not listed: nothing else can have its name."""
+        if parent is self.inodes.root and name in self._hidden:
+            raise NotPermitted(f"{name!r} cannot be renamed, removed or replaced", key=name)
 
     async def existing_file(self, parent: Inode, name: str, error: EntryExists) -> File:
         """Return the file ``name``, whose creation failed with ``error``; raises that if what has the name is not shown."""
