@@ -14,7 +14,7 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.putting import put_all, sync_first
 from zarrfs.hierarchy.revising import Change, Read, put_each, revise
 from zarrfs.hierarchy.stored_documents import contents, weight
-from zarrfs.keys import ByteRange, Key, NodePath
+from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import MISSING
@@ -221,3 +221,12 @@ def is_implicit(node: Node | None) -> bool:
 def begins_at(layout: Layout, path: NodePath) -> bool:
     """Return True if ``path`` is the root of a hierarchy with an entry point."""
     return not layout.per_node and layout.prefix == path.prefix
+
+
+def folder_beside(layout: Layout, path: NodePath) -> tuple[Prefix, ...]:
+    """Return the folder called like a group at ``path``, beside the keys of a hierarchy with an entry point, or nothing.
+
+    The group shows it, and what is in it, like any other folder without documents.
+    """
+    is_own = path.prefix[len(layout.prefix) :].partition("/")[0] in layout.own_names
+    return () if layout.per_node or is_own else (path.prefix,)

@@ -23,7 +23,7 @@ from zarrfs.errors import (
     StoreUnsupported,
     raise_first,
 )
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, is_implicit
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside, is_implicit
 from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
 from zarrfs.hierarchy.hidden_keys import hidden_keys, require_own
 from zarrfs.hierarchy.live_array import LiveArray
@@ -142,6 +142,8 @@ class NewNodes:
         # An array that is being created there is replaced too.
         own.update(layout.dialect.root_keys(path.prefix), self._hierarchy.live.unfinished)
         prefixes: tuple[Prefix, ...] = (*layout.listing_prefixes(path), layout.chunk_prefix(path))
+        if isinstance(node, GroupNode):
+            prefixes += folder_beside(layout, path)
         if begins_at(layout, path):
             prefixes = (path.prefix,)
             own.update(map(path.prefix.child, layout.own_names))

@@ -14,7 +14,7 @@ import trio
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import KeyConflict, NoSuchEntry, NotPermitted, StoreAccessDenied, StoreFull, StoreQuotaExceeded, ZarrfsError
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside
 from zarrfs.hierarchy.erasing import erase_keys, erase_most, remove_chunk_folders, take_away
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.moves import exists
@@ -22,7 +22,7 @@ from zarrfs.hierarchy.new_nodes import NewNodes
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.records import Record
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
-from zarrfs.model.metadata import ArrayNode, Node
+from zarrfs.model.metadata import ArrayNode, GroupNode, Node
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,8 @@ class NodeErasing:
         """Erase a node. ``in_place``: its room is needed when this returns; what is moved away is deleted later."""
         path = node.path
         layouts = await self._hierarchy.layouts(path)
-        prefixes = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path)))
+        beside = folder_beside(layout, path) if isinstance(node, GroupNode) else ()
+        prefixes = dict.fromkeys((*layout.listing_prefixes(path), layout.chunk_prefix(path), *beside))
         documents = [key for each in layouts for key in each.document_keys(path)]
         # All in one folder; or a hierarchy of its own, with its entry point and all else in its folder.
         is_one = all(each.startswith(path.prefix) for each in (*prefixes, *documents)) or begins_at(layout, path)

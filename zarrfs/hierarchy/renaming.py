@@ -28,7 +28,7 @@ from zarrfs.errors import (
     StoreUnsupported,
     ZarrfsError,
 )
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, is_implicit
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside, is_implicit
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.live_array import DocumentVersion, OpenArray
 from zarrfs.hierarchy.moves import Target, exists
@@ -73,6 +73,10 @@ class Renaming:
             raise CopyMayNotFit(f"{path}: {new_path} is in another hierarchy", key=path)
         if begins_at(layout, path) and not around.per_node:
             raise CopyMayNotFit(f"{path}: is a hierarchy of its own", key=path)
+        if not begins_at(layout, path) and isinstance(await self._hierarchy.node(path), GroupNode):
+            for prefix in folder_beside(layout, path) if self._store.capabilities.list else ():
+                if await self._store.prefix_exists(prefix):
+                    raise CopyMayNotFit(f"{path}: shows the folder {prefix!r}, beside the keys of its hierarchy", key=path)
         return layout
 
     async def rename(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent, *, over: bool) -> None:
