@@ -102,6 +102,8 @@ class SlabPool:
         self._counters = counters
         self._directory = directory
         self._slabs: OrderedDict[SlabKey, Slab] = OrderedDict()
+        # The indices of these slabs by the serial number of their array.
+        self._of_array: dict[int, set[int]] = {}
         self._filling: dict[SlabKey, trio.Event] = {}
         self._free: list[Memory] = []
 
@@ -149,9 +151,8 @@ class SlabPool:
 
     def discard(self, serial: int, index: int | None = None) -> None:
         """Remove the slabs of an array, or one of them; a current user of its memory keeps it until done."""
-        keys = [key for key in self._slabs if key[0] == serial] if index is None else [(serial, index)]
-        for key in keys:
-            slab = self._slabs.get(key)
+        for each in list(self._of_array.get(serial, ())) if index is None else [index]:
+            slab = self._slabs.get((serial, each))
             if slab is not None:
                 self._remove(slab)
 
@@ -176,6 +177,8 @@ class SlabPool:
 
     def _added(self, slab: Slab) -> Slab:
         self._slabs[slab.key] = slab
+        serial, index = slab.key
+        self._of_array.setdefault(serial, set()).add(index)
         self._counters.slabs_filled += 1
         return slab
 
@@ -211,6 +214,11 @@ class SlabPool:
 
     def _remove(self, slab: Slab) -> None:
         del self._slabs[slab.key]
+        serial, index = slab.key
+        others = self._of_array[serial]
+        others.discard(index)
+        if not others:
+            del self._of_array[serial]
         slab.stale = True
         if slab.spilled:
             return

@@ -1,4 +1,4 @@
-"""Index of paths by the paths above them."""
+"""Indexes of nodes by their paths and by those of their chunks."""
 
 from __future__ import annotations
 
@@ -7,61 +7,19 @@ from collections.abc import Iterator
 
 from zarrfs.errors import NameInvalid
 from zarrfs.keys import ROOT, NodePath, Prefix
+from zarrfs.keys.path_set import PathSet
 from zarrfs.model.metadata import ArrayNode, Node
 
 
-class PathIndex:
-    """A set of paths. Adding, removing and finding take time proportional to the depth of a path."""
+class PathIndex(PathSet[NodePath]):
+    """A set of node paths."""
 
     def __init__(self) -> None:
-        self._paths: set[NodePath] = set()
-        # Each folder on the way to a path, with its members on the way.
-        self._below: dict[NodePath, dict[NodePath, None]] = {}
+        super().__init__(_group_of)
 
-    def __len__(self) -> int:
-        return len(self._paths)
 
-    def __contains__(self, path: NodePath) -> bool:
-        return path in self._paths
-
-    def add(self, path: NodePath) -> None:
-        """Add ``path`` to the set."""
-        self._paths.add(path)
-        while path != ROOT:
-            parent = path.parent
-            siblings = self._below.setdefault(parent, {})
-            if path in siblings:
-                return
-            siblings[path] = None
-            path = parent
-
-    def discard(self, path: NodePath) -> None:
-        """Remove ``path`` from the set."""
-        self._paths.discard(path)
-        while path != ROOT and path not in self._paths and path not in self._below:
-            parent = path.parent
-            siblings = self._below.get(parent, {})
-            siblings.pop(path, None)
-            if siblings:
-                return
-            self._below.pop(parent, None)
-            path = parent
-
-    def at_and_below(self, path: NodePath) -> Iterator[NodePath]:
-        """Yield the members that are ``path`` or lie below it, each after those above it.
-
-        The set may change during iteration: paths added meanwhile may be left out.
-        """
-        pending = [path]
-        while pending:
-            path = pending.pop()
-            if path in self._paths:
-                yield path
-            pending.extend(self._below.get(path, ()))
-
-    def directly_below(self, path: NodePath) -> Iterator[NodePath]:
-        """Yield the members directly below ``path``."""
-        return (each for each in self._below.get(path, ()) if each in self._paths)
+def _group_of(path: NodePath) -> NodePath | None:
+    return path.parent if path != ROOT else None
 
 
 class NodeIndex:

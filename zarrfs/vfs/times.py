@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from zarrfs.keys.path_set import PathDict, folder_of_ident
+
 ANY = -1
 """Stands for the stored time of a folder whose names the store does not have: the time that was set remains, whatever the store has."""
 
@@ -22,7 +24,7 @@ class KeptTimes:
     counts. The time of a change in a folder is valid until the store has a later one: its size is None."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[int, int | None, int | None]] = {}
+        self._kept = PathDict[str, tuple[int, int | None, int | None]](folder_of_ident)
         self._steady: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
@@ -82,9 +84,8 @@ class KeptTimes:
         self._kept.pop(ident, None)
 
     def forget_below(self, prefix: str) -> None:
-        """Remove the times below a folder that is gone: of idents with this prefix."""
-        for ident in [ident for ident in self._kept if ident.startswith(prefix)]:
-            del self._kept[ident]
+        """Remove the times of a folder that is gone, and below it: of idents with this prefix."""
+        self._kept.pop_below(prefix)
 
     def move(self, old: str, new: str) -> None:
         """Move the times of a file, or of a folder and all below it, to ``new``."""
@@ -92,5 +93,5 @@ class KeptTimes:
         if (kept := self._kept.pop(old, None)) is not None:
             self._kept[new] = kept
         if old.endswith("/"):
-            for ident in [ident for ident in self._kept if ident.startswith(old)]:
-                self._kept[new + ident[len(old) :]] = self._kept.pop(ident)
+            for ident, kept in self._kept.pop_below(old).items():
+                self._kept[new + ident[len(old) :]] = kept

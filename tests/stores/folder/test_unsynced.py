@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -173,3 +174,32 @@ def test_the_name_of_a_value_may_be_unsynced_while_its_bytes_are_not() -> None:
     assert not known.may_be_renamed(b)
     known.renamed(("f",), ("g",))
     assert known.may_be_renamed(("g", "b"))
+
+
+def test_the_others_cost_nothing_when_one_is_moved_erased_or_synced(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    costs = []
+    for others in (10, 1000):
+        names = Unsynced()
+        for number in range(others):
+            names.value_set((str(number), "0"), is_synced=False)
+        names.value_set(("a", "0"), is_synced=False)
+        calls = 0
+
+        def note(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        sys.setprofile(note)
+        try:
+            names.renamed(("a",), ("b",))
+            names.exchanged(("b",), ("a",))
+            names.values_below([("a",)])
+            names.below([("a",)])
+            with names.erasing(("a",)):
+                pass
+        finally:
+            sys.setprofile(None)
+        costs.append(calls)
+        assert names.values_below([("a",)]) == set() and len(names.values_below([()]) or ()) == others
+    assert costs[0] == costs[1]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from zarrfs.keys.path_set import PathDict, PathSet
 from zarrfs.stores.folder.calls import Closing
 from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.os_errors import ABSENT
@@ -25,13 +26,13 @@ class Unsynced:
     """
 
     def __init__(self) -> None:
-        self._folders: set[Parts] = set()
-        self._overflowed = False
         self._lock = threading.Lock()
+        self._folders = PathSet(_above)
+        self._overflowed = False
         # A new object for each set: a value that was set again during its sync stays unsynced.
-        self._values: dict[Parts, object] = {}
+        self._values = PathDict[Parts, object](_above)
         self._values_overflowed: object | None = None
-        self._in_progress: dict[object, tuple[set[Parts], bool]] = {}
+        self._in_progress: dict[object, tuple[PathSet[Parts], bool]] = {}
         """The folders of each sync in progress, and whether the sync began after an overflow."""
 
     @property
@@ -41,6 +42,10 @@ class Unsynced:
 
     def add(self, parts: Parts) -> None:
         """Record a change of names in a folder."""
+        with self._lock:
+            self._add(parts)
+
+    def _add(self, parts: Parts) -> None:
         if len(self._folders) < _MAX_KNOWN:
             self._folders.add(parts)
         elif parts not in self._folders:
@@ -48,8 +53,8 @@ class Unsynced:
 
     def value_set(self, parts: Parts, *, is_synced: bool) -> None:
         """Record that a value was set, under a new name; ``is_synced``: its bytes are durable."""
-        self.add(parts[:-1])
         with self._lock:
+            self._add(parts[:-1])
             if is_synced:
                 self._values.pop(parts, None)
             else:
@@ -57,9 +62,9 @@ class Unsynced:
 
     def value_moved(self, old: Parts, new: Parts) -> None:
         """Record that a value has another path now."""
-        self.add(old[:-1])
-        self.add(new[:-1])
         with self._lock:
+            self._add(old[:-1])
+            self._add(new[:-1])
             if self._values.pop(old, None) is not None:
                 self._add_value(new)
             else:
@@ -67,16 +72,16 @@ class Unsynced:
 
     def value_erased(self, parts: Parts) -> None:
         """Record that a value is no longer there."""
-        self.add(parts[:-1])
         with self._lock:
+            self._add(parts[:-1])
             self._values.pop(parts, None)
 
     @contextmanager
     def erasing(self, parts: Parts) -> Iterator[None]:
         """Record that the body removes a folder with all values that are below it now."""
-        self.add(parts[:-1])
         with self._lock:
-            values = {each: version for each, version in self._values.items() if each[: len(parts)] == parts}
+            self._add(parts[:-1])
+            values = self._values.at_and_below(parts)
         yield
         self._forget(values)
 
@@ -116,16 +121,16 @@ class Unsynced:
         with self._lock:
             if self._values_overflowed is not None:
                 return None
-            return {parts for parts in self._values for folder in within if parts[: len(folder)] == folder}
+            return {parts for folder in within for parts in self._values.at_and_below(folder)}
 
     @contextmanager
     def all_synced(self) -> Iterator[None]:
         """Forget all folders and values, unless the body, which syncs everything, fails."""
         sync = object()
-        self._in_progress[sync] = self._folders, self.overflowed
-        self._folders, self._overflowed = set(), False
         with self._lock:
-            values, values_overflowed = self._values.copy(), self._values_overflowed
+            self._in_progress[sync] = self._folders, self.overflowed
+            self._folders, self._overflowed = PathSet(_above), False
+            values, values_overflowed = dict(self._values), self._values_overflowed
         try:
             yield
         except BaseException:
@@ -138,44 +143,38 @@ class Unsynced:
             if self._values_overflowed is values_overflowed:
                 self._values_overflowed = None
 
-    def _known(self) -> tuple[set[Parts], ...]:
+    def _known(self) -> tuple[PathSet[Parts], ...]:
         return self._folders, *(folders for folders, _ in tuple(self._in_progress.values()))
 
     def renamed(self, old: Parts, new: Parts) -> None:
         """Record that a folder, with all below it, has another path now."""
-        self._moved_values({old: new})
-        self._renamed_folders(old, new)
+        self._moved({old: new})
 
     def exchanged(self, one: Parts, other: Parts) -> None:
         """Record that two folders have exchanged their paths."""
-        self._moved_values({one: other, other: one})
-        self._renamed_folders(one, other)
-        self._renamed_folders(other, one)
+        self._moved({one: other, other: one})
 
-    def _moved_values(self, moves: Mapping[Parts, Parts]) -> None:
+    def _moved(self, moves: Mapping[Parts, Parts]) -> None:
         with self._lock:
-            moved = {
-                new + parts[len(old) :]: self._values.pop(parts)
-                for parts in list(self._values)
-                for old, new in moves.items()
-                if parts[: len(old)] == old
-            }
-            self._values.update(moved)
-
-    def _renamed_folders(self, old: Parts, new: Parts) -> None:
-        self.add(old[:-1])
-        self.add(new[:-1])
-        for parts in set[Parts]().union(*self._known()):
-            if parts[: len(old)] == old:
-                self.add(new + parts[len(old) :])
+            moved = {old: self._values.pop_below(old) for old in moves}
+            for old, new in moves.items():
+                self._values.update({new + parts[len(old) :]: version for parts, version in moved[old].items()})
+            changed = [(old, parts) for old in moves for each in self._known() for parts in each.at_and_below(old)]
+            for old, new in moves.items():
+                self._add(old[:-1])
+                self._add(new[:-1])
+            for old, parts in changed:
+                self._add(moves[old] + parts[len(old) :])
 
     def below(self, folders: Iterable[Parts]) -> set[Parts] | None:
         """Return ``folders`` and the changed ones below them; None if these are too many, or unknown."""
         found = set(folders)
         if not found:
             return found
-        known = set[Parts]().union(*self._known())
-        found.update(parts for folder in found.copy() for parts in known if parts[: len(folder)] == folder)
+        with self._lock:
+            for folder in found.copy():
+                for known in self._known():
+                    found.update(known.at_and_below(folder))
         return None if self.overflowed or len(found) > _MAX_ONE_BY_ONE else found
 
     def sync(self, folders: set[Parts], opened: Callable[[Parts], Closing]) -> None:
@@ -190,8 +189,9 @@ class Unsynced:
             pending.remove(parts)
             # fsync does not cover what is created while it runs: forgotten before, and recorded again if it fails.
             sync = object()
-            self._in_progress[sync] = {parts}, False
-            self._folders.discard(parts)
+            with self._lock:
+                self._in_progress[sync] = PathSet(_above, [parts]), False
+                self._folders.discard(parts)
             try:
                 with opened(parts) as folder:
                     os.fsync(folder)
@@ -235,3 +235,7 @@ class FailedSyncs:
 
 def _file_of(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def _above(parts: Parts) -> Parts | None:
+    return parts[:-1] if parts else None

@@ -185,13 +185,13 @@ class NodeFolder(OverlayDirectory):
             return
         if await self._context.unstored.is_alone(self.path):
             await self._context.unstored.erase(self.path)
-            self.state.forget_below(self.ident(""))
+            self.state.forget_below(self.path)
             return
         if not isinstance(contents, ArrayContents):
             await self._context.editor.require_nothing_hidden(self.path)
         seen = contents.node if isinstance(contents.node, ArrayNode | GroupNode) else None
         await self._context.editor.erase(self.path, only_empty=True, seen=seen)
-        self.state.forget_below(self.ident(""))
+        self.state.forget_below(self.path)
 
     async def remove(self) -> None:
         if isinstance(await self._contents(), ArrayContents):

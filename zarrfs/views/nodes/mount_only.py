@@ -17,12 +17,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from zarrfs.hierarchy.path_index import PathIndex
 from zarrfs.keys import ROOT, NodePath
+from zarrfs.keys.path_set import PathDict, PathSet, folder_of_ident
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.views.group_directory import node_ident
 
@@ -55,17 +56,17 @@ class MountOnly:
         self.changes = 0
         self.became_chunks: set[str] = set()
         self.root_is_written = False
-        self._new: set[NodePath] = set()
-        self._unwritten: set[NodePath] = set()
-        self._undecided: dict[NodePath, set[NodePath]] = {}
-        self._created_arrays: set[NodePath] = set()
-        self._unlisted: set[NodePath] = set()
-        self._hidden_until_listed: set[str] = set()
+        self._new = PathIndex()
+        self._unwritten = PathIndex()
+        self._undecided = PathIndex()
+        self._created_arrays = PathIndex()
+        self._unlisted = PathIndex()
+        self._hidden_until_listed = PathSet(folder_of_ident)
         self._hidden_meanwhile: set[str] = set()
-        self._removed: set[str] = set()
+        self._removed = PathSet(folder_of_ident)
         self._reason: tuple[ArrayNode | None, str | None] = (None, None)
-        self._hidden: dict[str, bytes] = {}
-        self._written: OrderedDict[str, _Written] = OrderedDict()
+        self._hidden = PathDict[str, bytes](folder_of_ident)
+        self._written = PathDict[str, _Written](folder_of_ident)
 
     def ident(self, path: NodePath, name: str) -> str:
         """Return the result of `node_ident`."""
@@ -89,12 +90,11 @@ class MountOnly:
         """Record a listing of a folder: neither it nor a folder in it is new any longer."""
         if self._new:
             self.changes += 1
-            self._new = {each for each in self._new if each != path and each.parent != path}
-        if self._unlisted:
-            self._unlisted = {each for each in self._unlisted if each != path and each.parent != path}
+        for known in (self._new, self._unlisted):
+            for each in (path, *known.directly_below(path)):
+                known.discard(each)
         if self._hidden_until_listed or self._removed:
-            below = self.ident(path, "")
-            for document in [each for each in self._hidden_until_listed if each.startswith(below)]:
+            for document in self._hidden_until_listed.pop_below(self.ident(path, "")):
                 self.show(document)
             self.forget_removed(path)
 
@@ -161,8 +161,7 @@ class MountOnly:
 
     def forget_removed(self, path: NodePath) -> None:
         """Forget that chunks of the array at ``path`` were removed: their names are found again."""
-        below = self.ident(path, "")
-        self._removed = {each for each in self._removed if not each.startswith(below)}
+        self._removed.pop_below(self.ident(path, ""))
 
     def hides_missing(self, path: NodePath, ident: str) -> bool:
         """Return True if the chunk ``ident`` of the array at ``path``, missing but readable, must not be found."""
@@ -170,22 +169,19 @@ class MountOnly:
 
     def add_undecided(self, path: NodePath) -> None:
         """Record a folder created by mkdir(2) that may be part of chunk keys, or a group: it exists in this mount only."""
-        self._undecided.setdefault(path.parent, set()).add(path)
+        self._undecided.add(path)
 
     def is_undecided(self, path: NodePath) -> bool:
         """Return True if it still waits."""
-        return path in self._undecided.get(path.parent, ())
+        return path in self._undecided
 
     def decided(self, path: NodePath) -> None:
         """Record that a waiting folder is now a node or part of a chunk key, or gone."""
-        beside = self._undecided.get(path.parent, set())
-        beside.discard(path)
-        if not beside:
-            self._undecided.pop(path.parent, None)
+        self._undecided.discard(path)
 
     def undecided_in(self, path: NodePath) -> list[NodePath]:
         """Return the waiting folders directly in a folder."""
-        return sorted(self._undecided.get(path, ()))
+        return sorted(self._undecided.directly_below(path))
 
     def undecided_below(self, path: NodePath) -> list[NodePath]:
         """Return the waiting folders in a folder, and all below them."""
@@ -242,40 +238,32 @@ class MountOnly:
             known = _Written(rendered)
         self._written[document] = known
         if len(self._written) > _REMEMBERED:
-            self._written.popitem(last=False)
+            del self._written[next(iter(self._written))]
         return known
 
     # --- removed and renamed nodes ------------------------------------------------------------------------------------------
 
-    def forget_below(self, prefix: str) -> None:
-        """Discard the state of nodes whose idents begin with ``prefix``: they are gone, or replaced."""
-        self._hidden_until_listed = {each for each in self._hidden_until_listed if not each.startswith(prefix)}
-        self._removed = {each for each in self._removed if not each.startswith(prefix)}
-        for paths in (self._new, self._unwritten, self._created_arrays, self._unlisted):
-            paths -= {path for path in paths if self.ident(path, "").startswith(prefix)}
-        for path in [each for paths in self._undecided.values() for each in paths if self.ident(each, "").startswith(prefix)]:
-            self.decided(path)
-        for table in (self._hidden, self._written):
-            for document in [each for each in table if each.startswith(prefix)]:
-                del table[document]
+    def forget_below(self, path: NodePath) -> None:
+        """Discard the state of the node at ``path`` and of those below it: they are gone, or replaced."""
+        prefix = self.ident(path, "")
+        for idents in (self._hidden_until_listed, self._removed, self._hidden):
+            idents.pop_below(prefix)
+        self._written.pop_below(prefix)
+        for paths in self._kinds():
+            paths.pop_below(path)
 
     def moved(self, old: NodePath, new: NodePath) -> None:
         """Move the state of the folder of ``old``, with its entries, to ``new``."""
-
-        def called(paths: Iterable[NodePath]) -> set[NodePath]:
-            return {NodePath(new + each[len(old) :]) for each in paths if each == old or each.startswith(old + "/")}
-
-        kinds = self._new, self._unwritten, self._created_arrays, self._unlisted
-        moved = [called(paths) for paths in kinds]
-        undecided = called(each for paths in self._undecided.values() for each in paths)
         before, after = self.ident(old, ""), self.ident(new, "")
-        hidden = {after + each[len(before) :]: rendered for each, rendered in self._hidden.items() if each.startswith(before)}
-        written = {after + each[len(before) :]: known for each, known in self._written.items() if each.startswith(before)}
-        self.forget_below(before)
-        self.forget_below(after)
-        for paths, more in zip(kinds, moved, strict=True):
-            paths |= more
-        for each in undecided:
-            self.add_undecided(each)
-        self._hidden |= hidden
-        self._written |= written
+        moved = [paths.pop_below(old) for paths in self._kinds()]
+        hidden, written = self._hidden.pop_below(before), self._written.pop_below(before)
+        self.forget_below(old)
+        self.forget_below(new)
+        for paths, more in zip(self._kinds(), moved, strict=True):
+            for each in more:
+                paths.add(NodePath(new + each[len(old) :]))
+        self._hidden.update({after + each[len(before) :]: rendered for each, rendered in hidden.items()})
+        self._written.update({after + each[len(before) :]: known for each, known in written.items()})
+
+    def _kinds(self) -> Sequence[PathIndex]:
+        return self._new, self._unwritten, self._undecided, self._created_arrays, self._unlisted

@@ -42,7 +42,7 @@ class NodeView(View):
                 if change.is_prefix and change.kind == "erase" and node.path.prefix.startswith(change.target):
                     ident = view_format.ident(node.path, "")
                     if forgotten is None or not ident.startswith(forgotten):
-                        view_format.state.forget_below(ident)
+                        view_format.state.forget_below(node.path)
                         view_format.copies.forget_below(node.path)
                         forgotten = ident
                 yield Affected(folder, gone=True)
@@ -63,7 +63,7 @@ class NodeView(View):
     def lost(self, prefix: Prefix) -> Iterable[NamedEntry]:
         if (path := path_of(prefix)) is not None:
             self._view_format.context.lose_names(self._view_format.ident(path, ""))
-            self._view_format.state.forget_below(self._view_format.ident(path, ""))
+            self._view_format.state.forget_below(path)
             self._view_format.copies.forget_below(path)
         return self.names_of(prefix)
 
