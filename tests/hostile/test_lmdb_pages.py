@@ -15,6 +15,7 @@ import pytest
 
 from tests.support import archives
 from tests.support.mounting import mounted
+from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError, StoreUnsupported
 from zarrfs.keys import ByteRange
 from zarrfs.stores.archive_file import ArchiveFile
@@ -143,6 +144,68 @@ def test_another_one_copied_over_it_is_not_taken_for_the_same(tmp_path: Path) ->
         after = archive.read(b"k", [ByteRange()])
         assert before is not None and after is not None and before[0].generation != after[0].generation
         assert bytes(after[1][0]) == b"2" * 50_000
+
+
+@pytest.mark.parametrize("lock", [True, False], ids=["locks", "no locks"])
+def test_several_values_are_read_as_each_alone(lock: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archives.lmdb(tmp_path, VALUES)
+    if lock:
+        # Creates the lock file.
+        lmdb.open(str(path)).close()
+    reads = 0
+    read_now = ArchiveFile.read_now
+
+    def counted(self: ArchiveFile, start: int, stop: int, key: str) -> object:
+        nonlocal reads
+        reads += 1
+        return read_now(self, start, stop, key)
+
+    monkeypatch.setattr(ArchiveFile, "read_now", counted)
+    names = [*VALUES, "absent", "d", "", "x" * 600]
+    random.Random(0).shuffle(names)
+    wanted = [(name.encode(), [ByteRange(), ByteRange(1, 3)]) for name in names]
+    with closing(LmdbArchive(str(path))) as archive:
+        alone = [archive.read(*each) for each in wanted]
+        before, reads = reads, 0
+        together = archive.read_several(wanted, bytes)
+        assert [each and (each[0], [*map(bytes, each[1])]) for each in alone] == together
+        assert together[names.index("d/0007")] is not None and together[names.index("absent")] is None
+        if lock:
+            assert reads < len(VALUES) / 2 < before, "the head once, and each page once"
+
+
+def test_another_one_copied_over_it_while_several_values_are_read(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    values = {f"k{number}": 50_000 for number in range(20)}
+    path = archives.lmdb(tmp_path, {name: b"1" * size for name, size in values.items()}) / "data.mdb"
+    other = archives.lmdb(tmp_path / "other", {name: b"2" * size for name, size in reversed(values.items())}) / "data.mdb"
+    lmdb.open(str(path.parent)).close()
+    kept = 0
+
+    def keep(part: Buffer) -> bytes:
+        nonlocal kept
+        kept += 1
+        if kept == 5:
+            path.write_bytes(other.read_bytes())
+        return bytes(part)
+
+    with closing(LmdbArchive(str(path.parent))) as archive:
+        found = archive.read_several([(name.encode(), [ByteRange()]) for name in values], keep)
+        assert {bytes(each[1][0]) for each in found if each} == {b"2" * 50_000}, "each was read again"
+
+
+def test_the_value_that_cannot_be_read_is_named_among_several(tmp_path: Path) -> None:
+    path = archives.lmdb(tmp_path, VALUES)
+    lmdb.open(str(path)).close()
+    data = path / "data.mdb"
+    with closing(LmdbArchive(str(path))) as archive:
+        content = bytearray(data.read_bytes())
+        leaf = max(at for at in range(8192, len(content), 4096) if content[at + 10 : at + 12] == b"\2\0")
+        content[leaf + 8 : leaf + 4096] = bytes(4088)
+        data.write_bytes(content)
+        with pytest.raises(StoreError, match=r"reading 'd/\d{4}'") as raised:
+            archive.read_several([(name.encode(), [ByteRange()]) for name in VALUES], bytes)
+        assert raised.value.key in VALUES
 
 
 def test_sizes_need_no_read_of_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,10 @@ T = TypeVar("T")
 Entry = tuple[bytes, int, int | None]
 """Name, size of its value in bytes, mtime_ns or None."""
 
+Wanted = tuple[bytes, Sequence[ByteRange]]
+Found = tuple[KeyStat, list[Buffer]] | None
+"""Arguments and result of `Archive.read`."""
+
 _MAX_INNER = 4
 """Nesting limit: a compressed inner archive is decompressed whole."""
 
@@ -68,6 +72,10 @@ class Archive(abc.ABC):
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         """Return parts of one value, and the `find` of that very value; None if absent."""
 
+    def read_several(self, wanted: Sequence[Wanted], keep: Callable[[Buffer], Buffer]) -> list[Found]:
+        """Return the result of `read` for each value of ``wanted``, with the results of ``keep`` instead of the parts."""
+        return [kept(self.read(name, ranges), keep) for name, ranges in wanted]
+
     def is_slow(self, name: bytes) -> bool:
         """Return True if a `read` of a value may take very long, and others wait for it: without waiting."""
         return False
@@ -83,6 +91,11 @@ class Archive(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Release files; a call in progress in another thread may still succeed."""
+
+
+def kept(found: Found, keep: Callable[[Buffer], Buffer]) -> Found:
+    """Return what was found, with the results of ``keep`` instead of the parts."""
+    return found and (found[0], [keep(part) for part in found[1]])
 
 
 class ArchiveStore(Store):
@@ -187,17 +200,20 @@ class ArchiveStore(Store):
             indices.setdefault(key, []).append(index)
         parts: list[Buffer | None] = [None] * len(key_ranges)
         buffers = Buffers()
+        # A key that cannot be a name is absent.
+        names = {key: name for key in indices if (name := self._name(key)) is not None}
+        wanted = [(name, [key_ranges[index][1] for index in indices[key]]) for key, name in names.items()]
+        read = dict(zip(names, self._archive.read_several(wanted, buffers.kept), strict=True))
         absent: bytes | None = None
-        for key, wanted in indices.items():
-            name = self._name(key)
-            found = None if name is None else self._archive.read(name, [key_ranges[index][1] for index in wanted])
+        for key, at in indices.items():
+            found = read.get(key)
             if if_generation is not None and (found is None or found[0].generation != if_generation):
                 raise GenerationMismatch(f"{key!r} was changed concurrently", key=key)
             if found is None:
-                absent = absent or name
-            else:
-                for index, part in zip(wanted, found[1], strict=True):
-                    parts[index] = buffers.kept(part)
+                absent = absent or names.get(key)
+                continue
+            for index, part in zip(at, found[1], strict=True):
+                parts[index] = part
         if absent:
             self._archive.check(absent)
         return parts

@@ -24,14 +24,15 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from operator import itemgetter
 from typing import Any
 
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreUnsupported
 from zarrfs.keys import ByteRange
-from zarrfs.stores.archive import Archive, Entry, archive_plugin, is_key
+from zarrfs.stores.archive import Archive, Entry, Found, Wanted, archive_plugin, is_key, kept
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain
 from zarrfs.stores.lmdb_tree import HEAD_NBYTES, Tree, find, leaves, newest, part, tree_of
@@ -102,25 +103,58 @@ class LmdbArchive(Archive):
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         return self._read(name, ranges)
 
+    def read_several(self, wanted: Sequence[Wanted], keep: Callable[[Buffer], Buffer]) -> list[Found]:
+        found = self._read_from_one_state(wanted, keep) if len(wanted) > 1 else None
+        return found if found is not None else super().read_several(wanted, keep)
+
+    def _read_from_one_state(self, wanted: Sequence[Wanted], keep: Callable[[Buffer], Buffer]) -> list[Found] | None:
+        """Return the result of `read_several`; None if no one state can be read, or if the file was changed meanwhile.
+
+        Each value is then read from a state of its own: the file may be another environment now, copied over the other one.
+        """
+        read: dict[bytes, Found] = {}
+        with ExitStack() as pin:
+            with self._translated(b""):
+                self._check_size()
+                number = pin.enter_context(self._pinned())
+                tree = None if number is None else tree_of(self._file, number)
+                if tree is None:
+                    return None
+                tree, mtime_ns = tree._replace(known=self._known_of(tree)), self._state().st_mtime_ns
+            try:
+                # In their order each page is read once.
+                for name, ranges in sorted(wanted, key=itemgetter(0)):
+                    with self._translated(name), self._naming(name, tree):
+                        found = self._found(tree, mtime_ns, name, ranges) if is_key(name) else None
+                    read[name] = kept(found, keep)
+            except StoreError:
+                if self._state().st_mtime_ns == mtime_ns:
+                    raise
+                return None
+            return [read[name] for name, _ in wanted] if self._state().st_mtime_ns == mtime_ns else None
+
     def _read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         if not is_key(name):
             return None
         for left in reversed(range(_TRIES)):
             try:
                 with self._transaction(name) as tree:
-                    value = find(self._file, tree, name)
-                    if value is None:
-                        self._require_valid(tree)
-                        return None
-                    cuts = (byte_range.resolve(value.size) for byte_range in ranges)
-                    parts = [part(self._file, tree, name, value, start, stop) for start, stop in cuts]
-                    found = self._stat(value.size, tree)
+                    found = self._found(tree, self._state().st_mtime_ns, name, ranges)
                     self._require_valid(tree)
-                    return found, parts
+                    return found
             except _Overtaken:
                 if not left:
                     raise
         raise AssertionError("unreachable")
+
+    def _found(self, tree: Tree, mtime_ns: int, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
+        value = find(self._file, tree, name)
+        if value is None:
+            return None
+        cuts = (byte_range.resolve(value.size) for byte_range in ranges)
+        # Every commit has a number. Another environment that was copied over this one may have the same, but not the same time.
+        stat = KeyStat(value.size, mtime_ns, f"{self._inode[0]}-{self._inode[1]}-{tree.number}-{mtime_ns}")
+        return stat, [part(self._file, tree, name, value, start, stop) for start, stop in cuts]
 
     def entries(self, start: bytes) -> Generator[Entry]:
         tries = _TRIES
@@ -151,11 +185,6 @@ class LmdbArchive(Archive):
     @property
     def _locked(self) -> bool:
         return self._environment is not None
-
-    def _stat(self, size: int, tree: Tree) -> KeyStat:
-        # Every commit has a number. Another environment that was copied over this one may have the same, but not the same time.
-        mtime_ns = self._state().st_mtime_ns
-        return KeyStat(size, mtime_ns, f"{self._inode[0]}-{self._inode[1]}-{tree.number}-{mtime_ns}")
 
     def _state(self) -> os.stat_result:
         """Return the status of the file. Raises `StoreError` if it is not the one that was opened."""
@@ -262,17 +291,22 @@ class LmdbArchive(Archive):
                 tree = newest(self._file) if number is None else tree_of(self._file, number)
                 if tree is None:
                     raise self._overtaken()
-                try:
+                with self._naming(name, tree):
                     yield tree._replace(known=self._known_of(tree))
-                except _Overtaken:
-                    raise
-                except StoreError as error:
-                    # Pages that a writer has reused look damaged.
-                    self._require_valid(tree)
-                    if error.key != self._file.path or not name:
-                        raise
-                    key = name.decode("utf-8", "surrogateescape")
-                    raise StoreError(f"reading {key!r}: {error}", key=key) from error
+
+    @contextmanager
+    def _naming(self, name: bytes, tree: Tree) -> Generator[None]:
+        try:
+            yield
+        except _Overtaken:
+            raise
+        except StoreError as error:
+            # Pages that a writer has reused look damaged.
+            self._require_valid(tree)
+            if error.key != self._file.path or not name:
+                raise
+            key = name.decode("utf-8", "surrogateescape")
+            raise StoreError(f"reading {key!r}: {error}", key=key) from error
 
     @contextmanager
     def _pinned(self) -> Generator[int | None]:
