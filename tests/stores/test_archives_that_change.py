@@ -25,6 +25,7 @@ from zarrfs.stores.archive import ArchiveStore
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.lmdb import LmdbArchive
 from zarrfs.stores.sqlite import archive as sqlite_module
+from zarrfs.stores.sqlite import rows
 from zarrfs.stores.sqlite.archive import SqliteArchive
 from zarrfs.stores.sqlite.state import State
 
@@ -85,7 +86,7 @@ def test_a_database_that_was_removed_or_replaced_is_told_of(tmp_path: Path, make
 @pytest.mark.parametrize("make", [archives.sqlite, archives.lmdb], ids=["sqlite", "lmdb"])
 @pytest.mark.usefixtures("all_is_large")
 def test_large_values_of_a_database_lie_in_files(tmp_path: Path, make: archives.Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_module, "_PIECE_NBYTES", 7)
+    monkeypatch.setattr(rows, "_PIECE_NBYTES", 7)
     archive: Any = (SqliteArchive if make is archives.sqlite else LmdbArchive)(str(make(tmp_path, VALUES)))
     try:
         stat, parts = archive.read(b"d/k", [ByteRange(3, 50), ByteRange.suffix(1), ByteRange(90, 0)])
@@ -179,22 +180,21 @@ def test_another_database_copied_over_it_is_read_and_not_mixed_with_the_first(tm
             assert bytes(found[1][0]) == b"2" * 50_000
 
 
-def test_a_database_copied_over_while_a_value_is_read(tmp_path: Path) -> None:
+def test_a_database_copied_over_while_a_value_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other").mkdir()
     path = archives.sqlite(tmp_path, {"k": b"1" * 50_000})
     other = archives.sqlite(tmp_path / "other", {"k": b"2" * 50_000}).read_bytes()
 
-    class Overwritten(SqliteArchive):
-        content = b""
+    pending = [other]
+    part = rows.Rows.part
 
-        def _part(self, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> Buffer:
-            if self.content and start:
-                path.write_bytes(self.content)
-                self.content = b""
-            return super()._part(connection, name, start, stop)
+    def overwritten(self: rows.Rows, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> Buffer:
+        if pending and start:
+            path.write_bytes(pending.pop())
+        return part(self, connection, name, start, stop)
 
-    with closing(Overwritten(str(path))) as archive:
-        archive.content = other
+    with closing(SqliteArchive(str(path))) as archive:
+        monkeypatch.setattr(rows.Rows, "part", overwritten)
         found = archive.read(b"k", [ByteRange(0, 10_000), ByteRange(10_000)])
         assert found is not None and {bytes(part)[:1] for part in found[1]} == {b"2"}
 

@@ -26,6 +26,7 @@ from zarrfs.stores.base import Store
 from zarrfs.stores.opening import open_store
 from zarrfs.stores.sqlite import archive as module
 from zarrfs.stores.sqlite import connections
+from zarrfs.stores.sqlite.rows import Rows
 from zarrfs.stores.sqlite.state import State
 
 TABLE = "CREATE TABLE zarr(k TEXT PRIMARY KEY, v BLOB)"
@@ -211,24 +212,67 @@ def test_what_is_committed_while_a_read_begins_is_told_as_what_it_is(tmp_path: P
             assert found is not None and found[1] == [b"newer"] and found[0] == archive.find(b"k")
 
 
-def test_a_read_sees_the_state_at_its_beginning_however_long_it_takes(tmp_path: Path) -> None:
-    path = archives.sqlite(tmp_path, {"k": b"old"})
+def test_a_read_sees_the_state_at_its_beginning_however_long_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archives.sqlite(tmp_path, {"k": b"old", "l": b"old"})
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode = WAL")
+        writes = 0
+        row = Rows._row
 
-        class Slow(module.SqliteArchive):
-            writes = 0
+        def slow(self: Rows, connection: sqlite3.Connection, name: bytes, what: str) -> tuple[int, ...] | None:
+            nonlocal writes
+            writes += 1
+            for key in "kl":
+                writer.execute(*put(key, b"newer" * writes))
+            return row(self, connection, name, what)
 
-            def _row(self, connection: sqlite3.Connection, name: bytes, what: str) -> tuple[int, ...] | None:
-                Slow.writes += 1
-                writer.execute(*put("k", b"newer" * self.writes))
-                return super()._row(connection, name, what)
-
-        with closing(Slow(str(path))) as archive:
+        with closing(module.SqliteArchive(str(path))) as archive:
+            monkeypatch.setattr(Rows, "_row", slow)
             found = archive.read(b"k", [ByteRange()])
             assert found is not None and found[1] == [b"old"] and found[0].size == 3
             later = archive.find(b"k")
             assert later is not None and later.generation != found[0].generation
+            several = archive.read_several([(b"k", [ByteRange()]), (b"l", [ByteRange()])], bytes)
+            assert several[0] is not None and several[0] == several[1] and several[0][0].generation != later.generation
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+def test_several_values_are_read_as_each_alone(numbers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [put(f"d/{number:03}", bytes([number]) * number) for number in range(200)]
+    table = TABLE if numbers else f"{TABLE} WITHOUT ROWID"
+    path = made(tmp_path / "x", table, *rows, put(b"blob", b"22"), put("text", "ü"), put("null", None))
+    transactions = 0
+    begun = module.SqliteArchive._begun
+
+    def counted(self: module.SqliteArchive, connection: sqlite3.Connection, last: bool) -> State | None:
+        nonlocal transactions
+        transactions += 1
+        return begun(self, connection, last)
+
+    monkeypatch.setattr(module.SqliteArchive, "_begun", counted)
+    names = [f"d/{number:03}".encode() for number in reversed(range(200))] + [b"absent", b"blob", b"", b"text", b"null", b"a/"]
+    wanted = [(name, [ByteRange(), ByteRange(1, 2)]) for name in names]
+    with closing(module.SqliteArchive(str(path))) as archive:
+        alone = [archive.read(*each) for each in wanted]
+        transactions = 0
+        together = archive.read_several(wanted, bytes)
+        assert [each and (each[0], [*map(bytes, each[1])]) for each in alone] == together
+        assert together[0] is not None and together[names.index(b"null")] is None and transactions == 4
+
+
+def test_the_value_that_cannot_be_read_is_named_among_several(tmp_path: Path) -> None:
+    path = made(tmp_path / "x", TABLE, *(put(f"d/{number}", bytes([number]) * 9000) for number in range(50)))
+    # An overflow page of one of them belongs to none.
+    content = path.read_bytes()
+    at = content.index(bytes([7]) * 2000)
+    page = at // 4096 * 4096
+    overwrite(path, page, b"\xff" * 4)
+    with closing(module.SqliteArchive(str(path))) as archive:
+        with pytest.raises(StoreError, match="reading 'd/7'") as raised:
+            archive.read_several([(f"d/{number}".encode(), [ByteRange()]) for number in range(50)], bytes)
+        assert raised.value.key == "d/7"
+        others = archive.read_several([(f"d/{number}".encode(), [ByteRange()]) for number in range(7)], bytes)
+        assert [each and each[1] for each in others] == [[bytes([number]) * 9000] for number in range(7)]
 
 
 def test_the_generation_changes_although_sizes_and_times_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

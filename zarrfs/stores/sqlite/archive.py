@@ -26,18 +26,19 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, StoreUnsupported, TooLarge
 from zarrfs.keys import ByteRange
-from zarrfs.memory.spill import buffer, is_large
-from zarrfs.stores.archive import Archive, Entry, is_key, warn_of_nameless
+from zarrfs.stores.archive import Archive, Entry, Found, Wanted, is_key, kept, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain, is_safe_path, look
-from zarrfs.stores.sqlite.connections import code, connect, connect_to, kinds, limit_work, merged
+from zarrfs.stores.sqlite.connections import code, connect, connect_to, kinds, limit_work, most_work
+from zarrfs.stores.sqlite.rows import Rows
 from zarrfs.stores.sqlite.state import HEADER_NBYTES, Commits, State, header_of, replaced
 from zarrfs.stores.values import Generation, KeyStat
 
@@ -56,21 +57,17 @@ _PATIENCE_S = 5.0
 
 _BUSY_S = 0.01
 """Seconds between checks for the end of a write, where there are no locks."""
-_PIECE_NBYTES = 1 << 20
 _HEAP_NBYTES = 48 << 20
 """Memory limit of SQLite for all connections together: it holds whole rows where it has to search them for a value."""
 
 _MAX_ENTRIES = 2048
 """Entries of a listing that are read at once, where there are no locks."""
 
+_TOGETHER = 64
+"""Values that are read in one transaction: without WAL mode, no program can write during it."""
+
 _TRIES = 8
 """Attempts to read a value while another program writes to the database."""
-
-# A cast reads the whole value. The length of a text comes from its handle (`SqliteArchive._size`).
-_NBYTES = "CASE typeof(v) WHEN 'blob' THEN length(v) ELSE length(CAST(v AS BLOB)) END"
-_NBYTES_AND_ROW = "CASE typeof(v) WHEN 'blob' THEN length(v) WHEN 'text' THEN -1 ELSE length(CAST(v AS BLOB)) END, _rowid_"
-# The cast makes text of arbitrary bytes: a string parameter has to be Unicode.
-_TEXT, _BLOB = "CAST(? AS TEXT)", "CAST(? AS BLOB)"
 
 
 class SqliteArchive(Archive):
@@ -114,9 +111,8 @@ class SqliteArchive(Archive):
             self._check_table()
         with self._connection("") as connection:
             self._state()
-            self._kinds: tuple[str, ...] = (_TEXT,)
-            if connection.execute("SELECT 1 FROM zarr WHERE k >= x'' LIMIT 1").fetchone():
-                self._kinds = (_TEXT, _BLOB)
+            found = connection.execute("SELECT 1 FROM zarr WHERE k >= x'' LIMIT 1").fetchone()
+            self._rows = Rows(self._have_numbers, have_blobs=found is not None)
             if connection.execute("SELECT 1 FROM zarr WHERE k IN ('', x'') LIMIT 1").fetchone():
                 warn_of_nameless(self.path)
 
@@ -125,14 +121,38 @@ class SqliteArchive(Archive):
         return None if found is None else found[0]
 
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
-        def ask(connection: sqlite3.Connection, state: State) -> tuple[KeyStat, list[Buffer]] | None:
-            row = self._row(connection, name, self._nbytes)
-            if row is None:
-                return None
-            size = self._size(connection, *row)
-            return state.stat(size), [self._part(connection, name, *each.resolve(size)) for each in ranges]
+        return self._of_one_state(name, partial(self._found, name, ranges)) if is_key(name) else None
 
-        return self._of_one_state(name, ask) if is_key(name) else None
+    def read_several(self, wanted: Sequence[Wanted], keep: Callable[[Buffer], Buffer]) -> list[Found]:
+        def ask(connection: sqlite3.Connection, state: State) -> list[Found]:
+            most = self._most_work()
+            return [kept(self._found(*each, connection, state, most), keep) for each in portion]
+
+        found: list[Found] = []
+        for start in range(0, len(wanted), _TOGETHER):
+            portion = wanted[start : start + _TOGETHER]
+            try:
+                found += self._of_one_state(portion[0][0], ask)
+            except StoreTimeout:
+                raise
+            except StoreError:
+                # One of them is the cause, and named if it is read alone.
+                found += super().read_several(portion, keep)
+        return found
+
+    def _found(
+        self, name: bytes, ranges: Sequence[ByteRange], connection: sqlite3.Connection, state: State, most: int | None = None
+    ) -> Found:
+        most = self._most_work() if most is None else most
+        limit_work(connection, most)
+        size = self._rows.size_of(connection, name)
+        if size is None:
+            return None
+        parts = []
+        for each in ranges:
+            limit_work(connection, most)
+            parts.append(self._rows.part(connection, name, *each.resolve(size)))
+        return state.stat(size), parts
 
     def entries(self, start: bytes) -> Generator[Entry]:
         if self._locked:
@@ -152,13 +172,9 @@ class SqliteArchive(Archive):
             start = entries[-1][0] + b"\0" if entries else start
 
     def _entries(self, connection: sqlite3.Connection, start: bytes, state: State) -> Generator[Entry]:
-        found = [self._from(connection, start, kind) for kind in self._kinds]
-        try:
-            for name, *row in merged(found):
-                yield name, self._size(connection, *row), state.mtime_ns
-        finally:
-            for each in found:
-                each.close()
+        with closing(self._rows.from_name(connection, start)) as found:
+            for name, size in found:
+                yield name, size, state.mtime_ns
 
     def _of_one_state(self, name: bytes, ask: Callable[[sqlite3.Connection, State], T]) -> T:
         """Return ``ask(connection, state)``, which reads this state of the database and no other."""
@@ -254,59 +270,6 @@ class SqliteArchive(Archive):
             time.sleep(_BUSY_S)
         self._require_no_wal()
 
-    def _size(self, connection: sqlite3.Connection, nbytes: int, row: int = 0) -> int:
-        """Return the size of a value from its ``_nbytes``."""
-        if nbytes >= 0:
-            return nbytes
-        with connection.blobopen("zarr", "v", row, readonly=True) as blob:
-            return len(blob)
-
-    def _row(self, connection: sqlite3.Connection, name: bytes, what: str) -> tuple[int, ...] | None:
-        if not is_key(name):
-            return None
-        for kind in self._kinds:
-            query = f"SELECT {what} FROM zarr WHERE k = {kind} COLLATE BINARY AND v IS NOT NULL"
-            row: tuple[int, ...] | None = connection.execute(query, (name,)).fetchone()
-            if row is not None:
-                return row
-        return None
-
-    def _part(self, connection: sqlite3.Connection, name: bytes, start: int, stop: int) -> Buffer:
-        import sqlite3
-
-        if start == stop:
-            # substr() would return NULL.
-            return b""
-        # Without an index, each part costs a pass over all rows.
-        self._limit_work(connection)
-        try:
-            row = self._row(connection, name, "_rowid_") if self._rows_have_numbers else None
-            if row is not None:
-                with connection.blobopen("zarr", "v", row[0], readonly=True) as blob:
-                    blob.seek(start)
-                    if not is_large(stop - start):
-                        return blob.read(stop - start)
-                    part = buffer(stop - start)
-                    for done in range(0, len(part), _PIECE_NBYTES):
-                        piece = blob.read(min(_PIECE_NBYTES, len(part) - done))
-                        part[done : done + len(piece)] = piece
-                    return part
-        except sqlite3.OperationalError:
-            # Rows have no numbers (WITHOUT ROWID), or this value is not a blob.
-            pass
-        row = self._row(connection, name, f"substr(CAST(v AS BLOB), {start + 1}, {stop - start})")
-        assert row is not None
-        found: object = row[0]
-        assert isinstance(found, bytes)
-        return found
-
-    def _from(self, connection: sqlite3.Connection, start: bytes, kind: str) -> sqlite3.Cursor:
-        return connection.execute(
-            f"SELECT CAST(k AS BLOB), {self._nbytes} FROM zarr WHERE k >= {kind} COLLATE BINARY AND v IS NOT NULL"
-            f" AND typeof(k) = '{'text' if kind == _TEXT else 'blob'}' ORDER BY k COLLATE BINARY",
-            (start,),
-        )
-
     def _is_other(self, state: State | None) -> bool:
         """Return True if the database is not in ``state`` any more, or, without locks, is being written.
 
@@ -360,7 +323,7 @@ class SqliteArchive(Archive):
             table = connection.execute("SELECT type, rootpage FROM sqlite_master WHERE name = 'zarr'").fetchone()
             columns = {name.lower(): hidden for _, name, _, _, _, _, hidden in connection.execute("PRAGMA table_xinfo(zarr)")}
             # A column of that name would hide the row number.
-            self._rows_have_numbers = not {b"_rowid_", b"rowid", b"oid"} & columns.keys()
+            self._have_numbers = not {b"_rowid_", b"rowid", b"oid"} & columns.keys()
             if table is None and {each[1] for each in connection.execute("PRAGMA table_info(Dict)")} == {b"key", b"value"}:
                 raise StoreUnsupported(
                     f"{self.path} is a DBM of the kind dbm.sqlite3 (Python 3.13): only dbm.dumb can be opened; copy it with Python's dbm",
@@ -370,13 +333,12 @@ class SqliteArchive(Archive):
                 raise StoreNotFound(
                     f"{self.path} is an SQLite database without a table zarr(k, v): it is no Zarr store", key=self.path
                 )
-            if self._rows_have_numbers:
+            if self._have_numbers:
                 try:
                     connection.execute("SELECT _rowid_ FROM zarr LIMIT 1").close()
                 except sqlite3.OperationalError:
                     # WITHOUT ROWID.
-                    self._rows_have_numbers = False
-            self._nbytes = _NBYTES_AND_ROW if self._rows_have_numbers else _NBYTES
+                    self._have_numbers = False
 
     @contextmanager
     def _connection(self, name: bytes | str) -> Generator[sqlite3.Connection]:
@@ -387,7 +349,7 @@ class SqliteArchive(Archive):
         try:
             connection, state = self._taken()
             try:
-                self._limit_work(connection)
+                limit_work(connection, self._most_work())
                 yield connection
             except GeneratorExit:
                 # The listing was closed early.
@@ -431,8 +393,8 @@ class SqliteArchive(Archive):
                 return connection, state
             connection.close()
 
-    def _limit_work(self, connection: sqlite3.Connection) -> None:
-        limit_work(connection, self._file.descriptor_path, *([self._real + "-wal"] if self._locked else []))
+    def _most_work(self) -> int:
+        return most_work(self._file.descriptor_path, *([self._real + "-wal"] if self._locked else []))
 
     def _give_back(self, connection: sqlite3.Connection, state: Generation) -> None:
         if self._closed or len(self._idle) >= _KEPT:

@@ -83,18 +83,21 @@ def connect(path: str, options: str, patience: float, heap_nbytes: int) -> sqlit
     return connection
 
 
-def limit_work(connection: sqlite3.Connection, *files: str) -> None:
-    """Let queries of ``connection`` fail, from now on, after more work than the rows of a database in ``files`` can cost.
+def most_work(*files: str) -> int:
+    """Return the most work that the rows of a database in ``files`` can cost, for `limit_work`.
 
-    Pages that refer to one page many times have more rows than any file: 400 for each page, to the power of their depth. A query ends
-    too if the caller of its thread was cancelled.
+    Pages that refer to one page many times have more rows than any file: 400 for each page, to the power of their depth.
     """
     nbytes = 0
     for file in files:
         with suppress(OSError):
             stat = os.stat(file)
             nbytes += min(stat.st_size, max(stat.st_blocks * 512 * _MOST_COMPRESSED, _NOT_COUNTED))
-    left = (nbytes * _STEPS_PER_BYTE + _LEAST_STEPS) // _LOOK
+    return (nbytes * _STEPS_PER_BYTE + _LEAST_STEPS) // _LOOK
+
+
+def limit_work(connection: sqlite3.Connection, left: int) -> None:
+    """Let queries of ``connection`` fail, from now on, after more work than `most_work`, or if the caller of the thread was cancelled."""
 
     def is_over() -> bool:
         nonlocal left
