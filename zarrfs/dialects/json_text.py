@@ -39,6 +39,8 @@ _CLOSING = {"[": "]", "{": "}"}
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _IN_STRING = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _STRUCTURE = re.compile(r'["\[\]{}]')
+# The group is the end of a string.
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(")?|[\[\]{}]', re.DOTALL)
 
 
 class Overflowing(float):
@@ -86,23 +88,24 @@ class JsonText:
         self.is_small = len(self.text) <= SMALL_NBYTES
         # Begin and end of containers above `SMALL_NBYTES`.
         self._large: dict[int, int] = {}
+        # Those of them whose text was checked.
+        self._checked: set[int] = set()
         # Commas in them, about that far apart.
         self._cuts: dict[int, list[int]] = {}
         if not self.is_small or self.text.count("[") + self.text.count("{") > MAX_DEPTH:
             self._measure()
-        self._parsed = self._parsed_length = 0
-        self._loose_values = self._loose_length = 0
 
     def whole(self, loose: Collection[tuple[str, ...]] = ()) -> Any:
-        """Return the value of the whole document; see `load`."""
-        # Values parsed for an earlier reader do not count for this one.
-        self._parsed = self._parsed_length = self._loose_values = self._loose_length = 0
+        """Return the value of the whole document.
+
+        ``loose`` is the set of paths of objects whose large members may stay `Unparsed`.
+        """
         at = self.skip(0)
         if self.is_small:
             value, end = _DECODER.raw_decode(self.text, at)
         else:
-            value = self.load(at, loose)
-            end = self._extent(at)
+            value = _Reader(self).load(at, loose)
+            end = self.extent(at)
         if self.skip(end) != len(self.text):
             raise json.JSONDecodeError("Extra data", self.text, self.skip(end))
         return value
@@ -113,26 +116,12 @@ class JsonText:
         assert found is not None
         return found.end()
 
-    def load(self, at: int, loose: Collection[tuple[str, ...]]) -> Any:
-        """Return the value at ``at``. ``loose`` is the set of paths of objects whose large members may stay `Unparsed`."""
-        if self.is_small or not loose or self.text[at : at + 1] != "{":
-            return self._parse(at)
-        loaded = {}
-        for name, start, stop in self.members(at, self._extent):
-            inner = {path[1:] for path in loose if path[:1] == (name,)}
-            if inner:
-                loaded[name] = self.load(start, inner)
-            elif () in loose:
-                loaded[name] = self._value_or_text(start, stop)
-            else:
-                loaded[name] = self._parse(start)
-        return loaded
-
     def end(self, at: int) -> int:
         """Return the end of the value at ``at``, after checking it without keeping it."""
-        if at in self._large:
+        if at in self._large and at not in self._checked:
             self._check(at)
-        return self._extent(at)
+            self._checked.add(at)
+        return self.extent(at)
 
     def members(self, at: int, end_of: Callable[[int], int] | None = None) -> Iterator[tuple[str, int, int]]:
         """Yield name, begin and end of the value of each member of the object at ``at``.
@@ -214,40 +203,17 @@ class JsonText:
             raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
         return self.skip(at + 1)
 
-    def _extent(self, at: int) -> int:
+    def extent(self, at: int) -> int:
+        """Return the end of the value at ``at``, which may not have been checked."""
         return self._large.get(at) or _DECODER.raw_decode(self.text, at)[1]
 
-    def _parse(self, at: int) -> Any:
-        if at in self._large:
-            self._count(at, self._large[at])
-        value, end = _DECODER.raw_decode(self.text, at)
-        if not self.is_small and at not in self._large:
-            self._count(at, end)
-        return value
+    def is_large(self, at: int) -> bool:
+        """Return True if the value at ``at`` is a container above `SMALL_NBYTES`."""
+        return at in self._large
 
-    def _value_or_text(self, start: int, stop: int) -> Any:
-        if self.text[start] not in '[{"':
-            return _DECODER.raw_decode(self.text, start)[0]
-        values = _values(self.text, start, stop)
-        # Counted apart from members that must be parsed, which must not be refused because of optional ones.
-        if (
-            stop - start <= _SHORT
-            and self._loose_values + values <= _MAX_PARSED
-            and self._loose_length + stop - start <= _MAX_PARSED_LENGTH
-        ):
-            self._loose_values += values
-            self._loose_length += stop - start
-            return _DECODER.raw_decode(self.text, start)[0]
-        self.end(start)
-        return Unparsed(self.text[start:stop].encode())
-
-    def _count(self, start: int, stop: int) -> None:
-        self._parsed_length += stop - start
-        if self._parsed_length > _MAX_PARSED_LENGTH:
-            raise ValueError(f"more than {_MAX_PARSED_LENGTH} characters outside attributes")
-        self._parsed += _values(self.text, start, stop)
-        if self._parsed > _MAX_PARSED:
-            raise ValueError(f"more than {_MAX_PARSED} values outside attributes")
+    def parse(self, at: int) -> tuple[Any, int]:
+        """Return the value at ``at``, parsed at once, and its end."""
+        return _DECODER.raw_decode(self.text, at)
 
     def _measure(self) -> None:
         """Find large containers and check depth and counts before any parse: the C parser recurses, and may overflow a small stack."""
@@ -295,15 +261,16 @@ class JsonText:
         """
         text, at = self.text, 0
         while at < len(text):
-            found = _STRUCTURE.search(text, at, at + _PIECE_NBYTES)
-            if found is None:
+            for found in _TOKEN.finditer(text, at, at + _PIECE_NBYTES):
+                start, stop = found.span()
+                if text[start] == '"' and found.lastindex is None:
+                    # It ends beyond this piece.
+                    at = self._end_of_string(start)
+                    yield start, at
+                    break
+                yield start, stop
+            else:
                 at += _PIECE_NBYTES
-                continue
-            start = found.start()
-            at = start + 1
-            if text[start] == '"':
-                at = self._end_of_string(start)
-            yield start, at
 
     def _end_of_string(self, start: int) -> int:
         text, at = self.text, start + 1
@@ -315,6 +282,63 @@ class JsonText:
             if stop == at:
                 raise json.JSONDecodeError("Unterminated string starting at", text, start)
             at = stop
+
+
+class _Reader:
+    """A reader of the value of ``document``, which counts what it parses: several may read one document at once."""
+
+    def __init__(self, document: JsonText) -> None:
+        self._document = document
+        self._text = document.text
+        self._parsed = self._parsed_length = 0
+        self._loose_values = self._loose_length = 0
+
+    def load(self, at: int, loose: Collection[tuple[str, ...]]) -> Any:
+        """Return the value at ``at``; ``loose``: see `JsonText.whole`."""
+        if not loose or self._text[at : at + 1] != "{":
+            return self._parse(at)
+        loaded = {}
+        for name, start, stop in self._document.members(at, self._document.extent):
+            inner = {path[1:] for path in loose if path[:1] == (name,)}
+            if inner:
+                loaded[name] = self.load(start, inner)
+            elif () in loose:
+                loaded[name] = self._value_or_text(start, stop)
+            else:
+                loaded[name] = self._parse(start)
+        return loaded
+
+    def _parse(self, at: int) -> Any:
+        if self._document.is_large(at):
+            self._count(at, self._document.extent(at))
+            return self._document.parse(at)[0]
+        value, end = self._document.parse(at)
+        self._count(at, end)
+        return value
+
+    def _value_or_text(self, start: int, stop: int) -> Any:
+        if self._text[start] not in '[{"':
+            return self._document.parse(start)[0]
+        values = _values(self._text, start, stop)
+        # Counted apart from members that must be parsed, which must not be refused because of optional ones.
+        if (
+            stop - start <= _SHORT
+            and self._loose_values + values <= _MAX_PARSED
+            and self._loose_length + stop - start <= _MAX_PARSED_LENGTH
+        ):
+            self._loose_values += values
+            self._loose_length += stop - start
+            return self._document.parse(start)[0]
+        self._document.end(start)
+        return Unparsed(self._text[start:stop].encode())
+
+    def _count(self, start: int, stop: int) -> None:
+        self._parsed_length += stop - start
+        if self._parsed_length > _MAX_PARSED_LENGTH:
+            raise ValueError(f"more than {_MAX_PARSED_LENGTH} characters outside attributes")
+        self._parsed += _values(self._text, start, stop)
+        if self._parsed > _MAX_PARSED:
+            raise ValueError(f"more than {_MAX_PARSED} values outside attributes")
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +25,8 @@ from zarrfs.stores.values import Denied, DirEntry, Got
 
 # Weight of a name in `threads.cpu`: a dialect processes a thousand of them within a millisecond.
 _NAME_NBYTES = 16
+# Limit of the large documents that are kept. With their measurements they take two to three times as much memory.
+_MEASURED_NBYTES = 4 << 20
 # Entries that are looked at to determine an encoding of chunk keys: more than an array has that are no chunks.
 _PEEKED = 64
 
@@ -42,11 +45,17 @@ class StoredDocuments:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.turn = trio.Lock()
+        # The large documents read last: a consolidated copy is read several times for each edit, and measured once.
+        self._measured: OrderedDict[Key, Large] = OrderedDict()
 
     async def get(self, keys: tuple[Key, ...]) -> dict[Key, Document | StoreAccessDenied]:
         """Return the values of ``keys``, without absent ones; of a value too long for a document, one byte more than allowed."""
         # One byte more: a document that is too long is refused by its reader, and never read whole.
-        return await self._get(keys, MAX_NBYTES + 1)
+        found = await self._get(keys, MAX_NBYTES + 1)
+        for key, each in found.items():
+            if isinstance(each, Document) and len(each.content) > SMALL_NBYTES:
+                found[key] = Document(self._measured_once(key, each.content), each.stat)
+        return found
 
     async def get_small(self, keys: tuple[Key, ...]) -> dict[Key, Document | StoreAccessDenied]:
         """Return `get`; raises `LargeDocument` if one is large."""
@@ -60,11 +69,21 @@ class StoredDocuments:
         found: dict[Key, Document | StoreAccessDenied] = {}
         for key, answer in zip(keys, answers, strict=True):
             if isinstance(answer, Got):
-                kind = Large if len(answer.value) > SMALL_NBYTES else bytes
-                found[key] = Document(kind(answer.value), answer.stat)
+                found[key] = Document(bytes(answer.value), answer.stat)
             elif isinstance(answer, Denied):
                 found[key] = answer.error
         return found
+
+    def _measured_once(self, key: Key, content: bytes) -> Large:
+        document = self._measured.pop(key, None)
+        if document is None or document != content:
+            document = Large(content)
+        self._measured[key] = document
+        while len(self._measured) > 1 and sum(map(len, self._measured.values())) > _MEASURED_NBYTES:
+            self._measured.popitem(last=False)
+        if len(document) > _MEASURED_NBYTES:
+            self._measured.clear()
+        return document
 
     def probe(self, path: NodePath, layouts: Sequence[Layout], expected: str | None, get: GetDocuments) -> Probe:
         """Return a `Probe` at ``path``. ``get``: `get_small`, or, for the holder of `turn`, `get`."""
