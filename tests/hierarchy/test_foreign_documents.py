@@ -9,10 +9,11 @@ import pytest
 from trio.testing import trio_test
 
 from tests.hierarchy.test_edits import editing
+from tests.support.small_stores import array_document
 from tests.support.stores import contents
 from tests.support.v3_array import ARRAY
 from zarrfs.dialects.base import Edit
-from zarrfs.errors import EntryExists, MetadataError
+from zarrfs.errors import EntryExists, HiddenKeys, MetadataError
 from zarrfs.keys import NodePath
 from zarrfs.model import chunk_key
 
@@ -67,6 +68,18 @@ async def test_what_lies_below_it_is_removed_all_the_same(where: str) -> None:
     async with editing(values) as e:
         await e.editor.erase(NodePath("/g/h/a"))
         assert await contents(e.store) == {f"{where}zarr.json": FOREIGN[0]}
+
+
+@pytest.mark.parametrize("value", FOREIGN)
+@pytest.mark.parametrize("document", [".zgroup", ".zarray"])
+@trio_test
+async def test_what_has_it_in_its_folder_is_not_empty(document: str, value: bytes) -> None:
+    own = b'{"zarr_format": 2}' if document == ".zgroup" else array_document((2,), (1,))
+    async with editing({"g/zarr.json": value, f"g/{document}": own}) as e:
+        before = await contents(e.store)
+        with pytest.raises(HiddenKeys, match=r"holds 'zarr\.json'"):
+            await e.editor.erase(NodePath("/g"), only_empty=True)
+        assert await contents(e.store) == before
 
 
 @trio_test

@@ -26,7 +26,9 @@ async def cost_of_removal(s: Scene, path: str, *names: str) -> Counter[str]:
     calls: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event in ("call", "c_call") and frame.f_code.co_filename.startswith(PACKAGE):
+        file = frame.f_code.co_filename
+        # How often notifications are read depends on the machine.
+        if event in ("call", "c_call") and file.startswith(PACKAGE) and not file.startswith(f"{PACKAGE}stores/folder/"):
             calls[frame.f_code.co_qualname] += 1
 
     sys.setprofile(note)
@@ -61,5 +63,5 @@ async def test_the_others_cost_nothing(view: str, names: tuple[str, ...], tmp_pa
                 await s.write(f"g/a{number}/{chunk}", b"abcd")
             costs.append(await cost_of_removal(s, f"g/a{last}", *names))
         _, few, many = costs
-        # Once it was 46 to 66 calls for each of the others. What reads notifications calls a few more or less each time.
-        assert many.total() < few.total() + 3 * (MANY - FEW), (many - few).most_common()
+        # Once it was 46 to 66 calls for each of the others.
+        assert many.total() < few.total() + (MANY - FEW), (many - few).most_common()

@@ -5,7 +5,7 @@ A program that removes a folder, or renames another over it, has seen it empty; 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import MetadataError
@@ -36,17 +36,27 @@ async def hidden_keys(store: Store, node: Node, prefixes: Iterable[Prefix], own:
 
 def require_own(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> dict[Key, bytes]:
     """Return ``documents``. Raise `MetadataError` if a document of ``path`` would replace one of them that is none of the layout."""
-    for key in layout.shared_keys(path):
-        if key not in documents:
-            continue
-        try:
-            is_own = layout.is_own(path, key, documents[key])
-        except MetadataError:
-            # That of an unsupported node.
-            continue
-        if not is_own:
-            raise MetadataError(f"{key}: not a document of {layout.dialect.name}, and not replaced by one", key=key)
+    for key in sorted(foreign([layout], path, documents)):
+        raise MetadataError(f"{key}: not a document of {layout.dialect.name}, and not replaced by one", key=key)
     return documents
+
+
+def foreign(layouts: Collection[Layout], path: NodePath, documents: Mapping[Key, bytes]) -> set[Key]:
+    """Return the keys of ``documents`` that ``layouts`` have for the node at ``path``, but that hold a document of none of them."""
+    found: dict[Key, bool] = {}
+    for layout in layouts:
+        for key in layout.shared_keys(path):
+            if key in documents:
+                found[key] = found.get(key, False) or _is_own(layout, path, key, documents[key])
+    return {key for key, is_own in found.items() if not is_own}
+
+
+def _is_own(layout: Layout, path: NodePath, key: Key, value: bytes) -> bool:
+    try:
+        return layout.is_own(path, key, value)
+    except MetadataError:
+        # That of an unsupported node.
+        return True
 
 
 async def _apart_from_chunks(

@@ -25,8 +25,9 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside, is_implicit
 from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
-from zarrfs.hierarchy.hidden_keys import hidden_keys, require_own
+from zarrfs.hierarchy.hidden_keys import foreign, hidden_keys, require_own
 from zarrfs.hierarchy.live_array import LiveArray
+from zarrfs.hierarchy.missing_groups import missing_groups
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.putting import put_all
@@ -150,6 +151,8 @@ class NewNodes:
             if await self._hierarchy.documents(layout.consolidated_keys(path)):
                 # Other documents may belong to its copy.
                 own.update(layout.new_copy(path, {}))
+        shared = dict.fromkeys(key for each in layouts for key in each.shared_keys(path))
+        own -= foreign(layouts, path, await self._hierarchy.documents(tuple(shared)))
         if node is not None and (
             found := await hidden_keys(self._store, node, dict.fromkeys(prefixes), own, layout.dialect.lock_suffix)
         ):
@@ -316,25 +319,13 @@ class NewNodes:
 
     async def _require_own(self, layout: Layout, path: NodePath) -> None:
         """Raise `MetadataError` if a document of a node at ``path``, or of a group above that has none, would replace another file."""
-        for each in (*await self._missing_groups(layout, path), path):
+        for each in (*await missing_groups(self._hierarchy, layout, path), path):
             require_own(layout, each, await self._hierarchy.documents(layout.shared_keys(each)))
 
     async def make_parents(self, layout: Layout, path: NodePath) -> None:
         """Create the groups above ``path`` that the dialect requires, and those that are unstored so far."""
-        for above in await self._missing_groups(layout, path):
+        for above in await missing_groups(self._hierarchy, layout, path):
             await self.write(layout, GroupNode(path=above, dialect=layout.dialect.name))
-
-    async def _missing_groups(self, layout: Layout, path: NodePath) -> list[NodePath]:
-        required, missing = {*layout.required_groups(path)}, []
-        for above in path.ancestors():
-            if above not in required and not self._hierarchy.empty_groups.is_unstored(above):
-                continue
-            node = await self._hierarchy.node(above)
-            # The root of another hierarchy is a group anyway, and its entry point may have the name of this group's document.
-            others = [other for other in await self._hierarchy.layouts(above) if other.dialect != layout.dialect]
-            if (node is None or is_implicit(node)) and not any(begins_at(other, above) for other in others):
-                missing.append(above)
-        return missing
 
     async def keep_parent(self, path: NodePath) -> None:
         """Store documents of a group above ``path`` that has none and would lose its last member (see `erase`), except the root's.
