@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.documents import ATTRIBUTES, dump, member, naming, parse_object, patched, shortened, string
+from zarrfs.dialects.documents import ATTRIBUTES, MEMBERS, dump, member, naming, parse_object, patched, shortened, string
 from zarrfs.dialects.drafts import ENTRY, PROTOCOL, DraftKeys, attributes_of, check_extensions, protocol_version
 from zarrfs.dialects.v3_2019.array import CHUNK_KEYS, CODEC, format_array, parse_array
 from zarrfs.errors import MetadataError, MetadataUnsupported, NameInvalid
@@ -67,9 +67,10 @@ class V32019(Dialect):
         if key not in documents:
             return None
         try:
-            document = parse_object(key, documents[key])
-            if not _is_ours(document):
+            # It may be the document of a group in the final v3, with a large consolidated copy.
+            if not _is_ours(parse_object(key, documents[key], MEMBERS)):
                 return None
+            document = parse_object(key, documents[key])
         except MetadataError:
             # It may be of any kind: the final v3 reports its defect.
             return None

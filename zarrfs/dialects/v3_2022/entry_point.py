@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects import documents
-from zarrfs.dialects.documents import dump, naming, parse_object, shortened
+from zarrfs.dialects.documents import MEMBERS, dump, is_object, naming, parse_object, shortened
 from zarrfs.dialects.drafts import ENTRY, PROTOCOL, DraftKeys, check_extensions, protocol_version
 from zarrfs.errors import MetadataError, MetadataUnsupported
 from zarrfs.keys import Key, Prefix
@@ -72,10 +72,11 @@ class EntryPoint:
 def parse_entry(key: Key, data: bytes) -> EntryPoint | None:
     """Return the form in ``data``, the value of ``key``; None if it is no entry point of this draft. Never raises."""
     try:
+        # It may be the document of a group in the final v3, with a large consolidated copy.
+        if not _is_ours(parse_object(key, data, MEMBERS)):
+            return None
         document = parse_object(key, data)
     except MetadataError:
-        return None
-    if not _is_ours(document):
         return None
     encoding = document.get("metadata_encoding")
     software = isinstance(encoding, str) or (not isinstance(encoding, dict) and "metadata_key_suffix" in document)
@@ -110,7 +111,7 @@ def _is_ours(document: Mapping[str, Any]) -> bool:
         # It is required; other members determine whose document it is.
         return "metadata_key_suffix" in document or "/spec/core/" in document["zarr_format"]
     # Of another type it belongs to neither draft, and the hierarchy is refused, not hidden.
-    return isinstance(encoding, dict) or protocol_version(document["zarr_format"]) is not None
+    return is_object(encoding) or protocol_version(document["zarr_format"]) is not None
 
 
 def _form(document: Mapping[str, Any], software: bool) -> EntryPoint:
