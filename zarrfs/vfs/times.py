@@ -81,17 +81,17 @@ class KeptTimes:
 
     def forget(self, ident: str) -> None:
         """Remove the time of a file that is gone."""
-        self._kept.pop(ident, None)
+        self._kept.take(ident)
 
     def forget_below(self, prefix: str) -> None:
         """Remove the times of a folder that is gone, and below it: of idents with this prefix."""
-        self._kept.pop_below(prefix)
+        self._kept.take_below(prefix)
 
     def move(self, old: str, new: str) -> None:
         """Move the times of a file, or of a folder and all below it, to ``new``."""
-        self._kept.pop(new, None)
-        if (kept := self._kept.pop(old, None)) is not None:
+        self._kept.take(new)
+        if (kept := self._kept.take(old)) is not None:
             self._kept[new] = kept
         if old.endswith("/"):
-            for ident, kept in self._kept.pop_below(old).items():
+            for ident, kept in self._kept.take_below(old).items():
                 self._kept[new + ident[len(old) :]] = kept

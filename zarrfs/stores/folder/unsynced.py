@@ -56,7 +56,7 @@ class Unsynced:
         with self._lock:
             self._add(parts[:-1])
             if is_synced:
-                self._values.pop(parts, None)
+                self._values.take(parts)
             else:
                 self._add_value(parts)
 
@@ -65,23 +65,23 @@ class Unsynced:
         with self._lock:
             self._add(old[:-1])
             self._add(new[:-1])
-            if self._values.pop(old, None) is not None:
+            if self._values.take(old) is not None:
                 self._add_value(new)
             else:
-                self._values.pop(new, None)
+                self._values.take(new)
 
     def value_erased(self, parts: Parts) -> None:
         """Record that a value is no longer there."""
         with self._lock:
             self._add(parts[:-1])
-            self._values.pop(parts, None)
+            self._values.take(parts)
 
     @contextmanager
     def erasing(self, parts: Parts) -> Iterator[None]:
         """Record that the body removes a folder with all values that are below it now."""
         with self._lock:
             self._add(parts[:-1])
-            values = self._values.at_and_below(parts)
+            values = {each: self._values[each] for each in self._values.at_and_below(parts)}
         yield
         self._forget(values)
 
@@ -89,7 +89,7 @@ class Unsynced:
         with self._lock:
             for parts, version in values.items():
                 if self._values.get(parts) is version:
-                    self._values.pop(parts, None)
+                    self._values.take(parts)
 
     def _add_value(self, parts: Parts) -> None:
         if parts in self._values or len(self._values) < _MAX_KNOWN:
@@ -156,9 +156,10 @@ class Unsynced:
 
     def _moved(self, moves: Mapping[Parts, Parts]) -> None:
         with self._lock:
-            moved = {old: self._values.pop_below(old) for old in moves}
+            moved = {old: self._values.take_below(old) for old in moves}
             for old, new in moves.items():
-                self._values.update({new + parts[len(old) :]: version for parts, version in moved[old].items()})
+                for parts, version in moved[old].items():
+                    self._values[new + parts[len(old) :]] = version
             changed = [(old, parts) for old in moves for each in self._known() for parts in each.at_and_below(old)]
             for old, new in moves.items():
                 self._add(old[:-1])

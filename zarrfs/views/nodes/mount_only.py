@@ -91,10 +91,11 @@ class MountOnly:
         if self._new:
             self.changes += 1
         for known in (self._new, self._unlisted):
-            for each in (path, *known.directly_below(path)):
-                known.discard(each)
+            if known:
+                for each in (path, *known.directly_below(path)):
+                    known.discard(each)
         if self._hidden_until_listed or self._removed:
-            for document in self._hidden_until_listed.pop_below(self.ident(path, "")):
+            for document in self._hidden_until_listed.take_below(self.ident(path, "")):
                 self.show(document)
             self.forget_removed(path)
 
@@ -148,7 +149,7 @@ class MountOnly:
     def removed_chunk(self, ident: str) -> None:
         """Record unlink(2) of a chunk."""
         if len(self._removed) >= _REMOVED:
-            self._removed.clear()
+            self._removed = PathSet(folder_of_ident)
         self._removed.add(ident)
 
     def wrote_chunk(self, ident: str) -> None:
@@ -161,7 +162,7 @@ class MountOnly:
 
     def forget_removed(self, path: NodePath) -> None:
         """Forget that chunks of the array at ``path`` were removed: their names are found again."""
-        self._removed.pop_below(self.ident(path, ""))
+        self._removed.take_below(self.ident(path, ""))
 
     def hides_missing(self, path: NodePath, ident: str) -> bool:
         """Return True if the chunk ``ident`` of the array at ``path``, missing but readable, must not be found."""
@@ -181,7 +182,7 @@ class MountOnly:
 
     def undecided_in(self, path: NodePath) -> list[NodePath]:
         """Return the waiting folders directly in a folder."""
-        return sorted(self._undecided.directly_below(path))
+        return sorted(self._undecided.directly_below(path)) if self._undecided else []
 
     def undecided_below(self, path: NodePath) -> list[NodePath]:
         """Return the waiting folders in a folder, and all below them."""
@@ -192,14 +193,14 @@ class MountOnly:
     def hide(self, document: str, rendered: bytes | None) -> None:
         """Hide the name of a document until it is written again or its content changes."""
         self.changes += 1
-        self._written.pop(document, None)
+        self._written.take(document)
         if rendered is not None:
             self._hidden[document] = rendered
 
     def show(self, document: str) -> None:
         """Show the name of a hidden document."""
         self.changes += 1
-        self._hidden.pop(document, None)
+        self._hidden.take(document)
         self._hidden_until_listed.discard(document)
 
     def is_hidden(self, document: str, rendered: bytes | None) -> bool:
@@ -233,7 +234,7 @@ class MountOnly:
         return known.mtime_ns if known is not None and known.rendered == rendered else None
 
     def _remember(self, document: str, rendered: bytes | None) -> _Written:
-        known = self._written.pop(document, None)
+        known = self._written.take(document)
         if known is None or known.rendered != rendered:
             known = _Written(rendered)
         self._written[document] = known
@@ -247,23 +248,25 @@ class MountOnly:
         """Discard the state of the node at ``path`` and of those below it: they are gone, or replaced."""
         prefix = self.ident(path, "")
         for idents in (self._hidden_until_listed, self._removed, self._hidden):
-            idents.pop_below(prefix)
-        self._written.pop_below(prefix)
+            idents.take_below(prefix)
+        self._written.take_below(prefix)
         for paths in self._kinds():
-            paths.pop_below(path)
+            paths.take_below(path)
 
     def moved(self, old: NodePath, new: NodePath) -> None:
         """Move the state of the folder of ``old``, with its entries, to ``new``."""
         before, after = self.ident(old, ""), self.ident(new, "")
-        moved = [paths.pop_below(old) for paths in self._kinds()]
-        hidden, written = self._hidden.pop_below(before), self._written.pop_below(before)
+        moved = [paths.take_below(old) for paths in self._kinds()]
+        hidden, written = self._hidden.take_below(before), self._written.take_below(before)
         self.forget_below(old)
         self.forget_below(new)
         for paths, more in zip(self._kinds(), moved, strict=True):
             for each in more:
                 paths.add(NodePath(new + each[len(old) :]))
-        self._hidden.update({after + each[len(before) :]: rendered for each, rendered in hidden.items()})
-        self._written.update({after + each[len(before) :]: known for each, known in written.items()})
+        for ident, rendered in hidden.items():
+            self._hidden[after + ident[len(before) :]] = rendered
+        for ident, known in written.items():
+            self._written[after + ident[len(before) :]] = known
 
     def _kinds(self) -> Sequence[PathIndex]:
         return self._new, self._unwritten, self._undecided, self._created_arrays, self._unlisted
