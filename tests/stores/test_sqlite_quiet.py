@@ -19,6 +19,7 @@ from zarrfs.stores.archive import Archive
 from zarrfs.stores.opening import open_store
 from zarrfs.stores.sqlite import quiet
 from zarrfs.stores.sqlite.archive import SqliteArchive
+from zarrfs.stores.sqlite.state import State
 
 VALUES = {"k": b"old", "l": b"old too", "m/n": bytes(5000)}
 CHANGE = "UPDATE zarr SET v = x'6e6577' WHERE k = 'k'"
@@ -65,6 +66,28 @@ def test_a_writer_is_noticed(path: Path, archive: Archive) -> None:
         assert [name for name, *_ in listing] == [b"l", b"m/n"]
         writer.execute("DELETE FROM zarr")
         assert archive.find(b"k") is None and list(archive.entries(b"")) == []
+
+
+def test_several_values_are_read_in_one_transaction(path: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    transactions = 0
+    begun = SqliteArchive._begun
+
+    def counted(self: SqliteArchive, connection: sqlite3.Connection, last: bool) -> State | None:
+        nonlocal transactions
+        transactions += 1
+        return begun(self, connection, last)
+
+    monkeypatch.setattr(SqliteArchive, "_begun", counted)
+
+    def values() -> list[bytes]:
+        found = archive.read_several([(name.encode(), [ByteRange()]) for name in VALUES], bytes)
+        return [bytes(each[1][0]) for each in found if each is not None]
+
+    assert values() == list(VALUES.values()) and transactions == 1
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute(CHANGE)
+        transactions = 0
+        assert values() == [b"new", b"old too", bytes(5000)] and transactions == 1
 
 
 def test_a_writer_that_came_and_went_is_noticed(path: Path, archive: Archive) -> None:

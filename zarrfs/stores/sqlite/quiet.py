@@ -15,7 +15,7 @@ from typing import TypeVar
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError
 from zarrfs.keys import ByteRange
-from zarrfs.stores.archive import Archive, Entry, archive_plugin
+from zarrfs.stores.archive import Archive, Entry, Found, Wanted, archive_plugin
 from zarrfs.stores.archive_file import ArchiveFile, begins_with
 from zarrfs.stores.beside import look
 from zarrfs.stores.sqlite.archive import IMMUTABLE, LOCKED, MAGIC, SqliteArchive
@@ -63,6 +63,9 @@ class QuietSqliteArchive(Archive):
 
     def read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         return self._ask(lambda archive: archive.read(name, ranges))
+
+    def read_several(self, wanted: Sequence[Wanted], keep: Callable[[Buffer], Buffer]) -> list[Found]:
+        return self._ask(lambda archive: archive.read_several(wanted, keep))
 
     def entries(self, start: bytes) -> Generator[Entry]:
         if self._used is None and self._unused is not None:
