@@ -255,13 +255,13 @@ class NodeEditor:
     async def turn_into_array(self, node: ArrayNode) -> None:
         """Replace the group at ``node.path``, which contains no node, by this array. The attributes are those of ``node``.
 
-        Raises `EntryExists` if the path is an array, and as `require_no_nodes`.
-        """
+        Raises `EntryExists` if the path is an array, and as `require_no_nodes` and `NewNodes.check`, before anything is erased."""
         async with self._listing(node.path) as layout:
             require_readable(before := await self._hierarchy.node(node.path))
             if not isinstance(before, GroupNode):
                 raise EntryExists(f"{node.path}: not a group", key=node.path)
             await require_no_nodes(self._hierarchy, self._store, before)
+            await self._new.check(layout, node.path)
             await self._new.make_parents(layout, node.path)
             await self._new.clear(layout, node)
             await self._new.write(layout, node, over=True)
