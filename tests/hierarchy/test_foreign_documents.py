@@ -14,7 +14,7 @@ from tests.support.stores import contents
 from tests.support.v3_array import ARRAY
 from zarrfs.dialects.base import Edit
 from zarrfs.errors import EntryExists, HiddenKeys, MetadataError
-from zarrfs.keys import NodePath
+from zarrfs.keys import Key, NodePath
 from zarrfs.model import chunk_key
 
 FOREIGN = [
@@ -116,3 +116,33 @@ async def test_no_node_is_made_in_a_hierarchy_whose_entry_point_would_be_another
         await e.group("/g")
         await e.group("/g/h")
         assert await e.kinds("/g") == {"h": "GroupNode"}
+
+
+@pytest.mark.parametrize("dialect", ["v2", "v3"])
+@pytest.mark.parametrize("name", ["attrs", "meta", "zarr.json"])
+@trio_test
+async def test_a_file_with_the_name_of_a_document_of_another_layout_is_not_erased_with_a_node(dialect: str, name: str) -> None:
+    async with editing(new=dialect) as e:
+        await e.group("/g")
+        await e.array("/a")
+        kept = {}
+        for path in ("g", "a"):
+            if f"{path}/{name}" not in await e.keys():
+                kept[f"{path}/{name}"] = b'{"title": "notes"}'
+        for key, value in kept.items():
+            await e.store.set(Key(key), value)
+        before = await contents(e.store)
+        for key in kept:
+            with pytest.raises(HiddenKeys, match=f"holds '{name}'"):
+                await e.editor.erase(NodePath(f"/{key[0]}"), only_empty=True)
+        assert await contents(e.store) == before
+
+
+@trio_test
+async def test_both_documents_of_an_array_of_v1_are_erased_with_it() -> None:
+    async with editing(new="v1") as e:
+        node = await e.node("/a")
+        await e.editor.create(replace(node, metadata=replace(node.metadata, chunk_key_encoding=chunk_key.v2("."))))
+        assert await e.keys() == {"a/meta", "a/attrs"}
+        await e.editor.erase(NodePath("/a"), only_empty=True)
+        assert not await e.keys()

@@ -41,6 +41,20 @@ def require_own(layout: Layout, path: NodePath, documents: dict[Key, bytes]) -> 
     return documents
 
 
+def described_by(layouts: Collection[Layout], path: NodePath, shared: set[Key]) -> set[Key]:
+    """Return the keys that documents of the node at ``path`` have in ``layouts``. ``shared``: those of `Layout.shared_keys` that exist.
+
+    A layout of whose documents one may be another file has none there without it: in v1, ``attrs`` is a plain file without ``meta``.
+    """
+    found = set[Key]()
+    for each in layouts:
+        documents = each.document_keys(path)
+        doubtful = [key for key in each.shared_keys(path) if key in documents]
+        if not doubtful or not shared.isdisjoint(doubtful):
+            found.update(documents)
+    return found
+
+
 def foreign(layouts: Collection[Layout], path: NodePath, documents: Mapping[Key, bytes]) -> set[Key]:
     """Return the keys of ``documents`` that ``layouts`` have for the node at ``path``, but that hold a document of none of them."""
     found: dict[Key, bool] = {}

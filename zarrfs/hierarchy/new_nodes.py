@@ -25,7 +25,7 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside, is_implicit
 from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
-from zarrfs.hierarchy.hidden_keys import foreign, hidden_keys, require_own
+from zarrfs.hierarchy.hidden_keys import described_by, foreign, hidden_keys, require_own
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.missing_groups import missing_groups
 from zarrfs.hierarchy.nodes import Hierarchy
@@ -139,7 +139,10 @@ class NewNodes:
         """Raise `HiddenKeys` if the store holds keys below the node at ``path`` that no view shows."""
         node, layout = await self._hierarchy.node(path), await self.layout_for(path)
         layouts = await self._hierarchy.layouts(path)
-        own: set[str] = {key for each in layouts for key in (*each.document_keys(path), *each.consolidated_keys(path))}
+        shared = await self._hierarchy.documents(tuple({key: None for each in layouts for key in each.shared_keys(path)}))
+        others = foreign(layouts, path, shared)
+        own: set[str] = {key for each in layouts for key in each.consolidated_keys(path)}
+        own.update(described_by(layouts, path, shared.keys() - others))
         # An array that is being created there is replaced too.
         own.update(layout.dialect.root_keys(path.prefix), self._hierarchy.live.unfinished)
         prefixes: tuple[Prefix, ...] = (*layout.listing_prefixes(path), layout.chunk_prefix(path))
@@ -151,8 +154,7 @@ class NewNodes:
             if await self._hierarchy.documents(layout.consolidated_keys(path)):
                 # Other documents may belong to its copy.
                 own.update(layout.new_copy(path, {}))
-        shared = dict.fromkeys(key for each in layouts for key in each.shared_keys(path))
-        own -= foreign(layouts, path, await self._hierarchy.documents(tuple(shared)))
+        own -= others
         if node is not None and (
             found := await hidden_keys(self._store, node, dict.fromkeys(prefixes), own, layout.dialect.lock_suffix)
         ):
