@@ -25,7 +25,7 @@ from zarrfs.stores.values import Denied, DirEntry, Got
 
 # Weight of a name in `threads.cpu`: a dialect processes a thousand of them within a millisecond.
 _NAME_NBYTES = 16
-# Limit of the large documents that are kept. With their measurements they take two to three times as much memory.
+# Limit of the large documents that are kept. With their measurements they take two to five times as much memory.
 _MEASURED_NBYTES = 4 << 20
 # Entries that are looked at to determine an encoding of chunk keys: more than an array has that are no chunks.
 _PEEKED = 64
