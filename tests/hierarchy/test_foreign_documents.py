@@ -146,3 +146,11 @@ async def test_both_documents_of_an_array_of_v1_are_erased_with_it() -> None:
         assert await e.keys() == {"a/meta", "a/attrs"}
         await e.editor.erase(NodePath("/a"), only_empty=True)
         assert not await e.keys()
+
+
+@pytest.mark.parametrize("value", [b"notes", b'{"title": "notes"}'])
+@trio_test
+async def test_files_called_meta_and_attrs_beside_an_array_at_the_root_stay(value: bytes) -> None:
+    async with editing({".zarray": array_document((2,), (1,)), "0": bytes(4), "meta": value, "attrs": value}) as e:
+        await e.editor.erase(NodePath("/"))
+        assert await e.keys() == {"meta", "attrs"}

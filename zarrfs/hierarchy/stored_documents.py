@@ -14,6 +14,7 @@ from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
 from zarrfs.dialects.json_text import LargeDocument as Large
 from zarrfs.errors import StoreAccessDenied
+from zarrfs.hierarchy.hidden_keys import foreign
 from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.probe import Document, GetDocuments, Probe
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
@@ -108,7 +109,8 @@ class StoredDocuments:
                 if documents and await threads.cpu(weight(documents), layout.parse, path, documents) is not None:
                     found.append(layout.dialect.name)
             except Exception:  # noqa: BLE001 - bad documents describe a node too
-                found.append(layout.dialect.name)
+                if not foreign([layout], path, documents):
+                    found.append(layout.dialect.name)
         return found
 
     async def child_names(self, path: NodePath, layouts: Iterable[Layout], times: ListedTimes | None = None) -> set[str]:
