@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 import numpy as np
 import pytest
-from trio.testing import trio_test
+import trio
+from trio.testing import trio_test, wait_all_tasks_blocked
 
 from tests.hierarchy.test_several_steps import npy
 from tests.hierarchy.test_stopped_resizing import resized
@@ -17,10 +18,19 @@ from zarrfs.keys import Key
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 from zarrfs.vfs.node import OpenFlags
 
 SHARD = "a/c/0"
+OPTIONS = {
+    "new_dialect": "v3",
+    "new_chunks": "2",
+    "new_shards": "32",
+    "new_codecs": "none",
+    "shard_delay": "600",
+    "metadata_ttl": "0",
+}
 FILES = {"chunks": ("chunks/a/.zarray", "chunks/a/{}"), "zarr3": ("zarr3/a/zarr.json", "zarr3/a/c/{}")}
 
 
@@ -31,11 +41,17 @@ def sets_of_the_shard(store: ObservedStore) -> list[Change]:
     return sets
 
 
+class WithoutLocks(ForwardingStore):
+    """A store for a writer within the lock of another."""
+
+    def exclusive(self, key: Key) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+
 @asynccontextmanager
 async def growing(store: Store, extent: int) -> AsyncIterator[MountTree]:
     """Yield a tree with an array of ``extent`` zeros, two to a chunk and 64 to a shard; no chunk is stored."""
-    options = {"new_dialect": "v3", "new_chunks": "2", "new_shards": "32", "new_codecs": "none", "shard_delay": "600"}
-    async with tree_over(store, **options) as tree:
+    async with tree_over(store, **OPTIONS) as tree:
         # The number of chunks limits that of a new shard.
         await write(tree, "npy/a.npy", npy(np.zeros(64, "<i2")))
         await resized(tree, "zarr3/a/zarr.json", extent)
@@ -77,3 +93,38 @@ async def test_a_queued_chunk_is_stored_before_the_shape_changes(offset: int, ex
         assert not sets
         await resized(tree, "zarr3/a/zarr.json", extent)
         assert len(sets) == 1
+
+
+async def enlarge(tree: MountTree, extent: int) -> None:
+    """Enlarge the array to ``extent``, and store its last chunk."""
+    await resized(tree, "zarr3/a/zarr.json", extent)
+    await write(tree, f"chunks/a/{extent // 2 - 1}", b"\x09\x00\x09\x00")
+    await tree.queue.publish(Key(SHARD))
+
+
+@trio_test
+async def test_chunks_that_another_mount_stores_stay_if_all_of_an_earlier_shape_are_queued() -> None:
+    """The shard was replaced without being read: nothing had used the array here since it had grown again."""
+    store = MemoryStore()
+    async with growing(store, 8) as tree, tree_over(store, **OPTIONS) as other:
+        for number in range(3):
+            await write(tree, f"chunks/a/{number}", b"\x01\x00\x01\x00")
+        await resized(other, "zarr3/a/zarr.json", 6)
+        assert (await load(tree, "npy/a.npy")).shape == (6,)
+        await enlarge(other, 8)
+        await tree.queue.publish(Key(SHARD))
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), [1] * 6 + [9] * 2)
+
+
+@trio_test
+async def test_chunks_that_another_mount_stores_stay_if_it_enlarges_the_array_before_the_lock_of_its_shard_is_taken() -> None:
+    """The shape was looked at before the wait for the lock, and the shard replaced without being read."""
+    store = MemoryStore()
+    async with growing(store, 6) as tree, tree_over(WithoutLocks(store), **OPTIONS) as other:
+        async with trio.open_nursery() as nursery:
+            async with store.exclusive(Key(SHARD)):
+                for number in range(3):
+                    nursery.start_soon(write, tree, f"chunks/a/{number}", b"\x01\x00\x01\x00")
+                await wait_all_tasks_blocked()
+                await enlarge(other, 8)
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), [1] * 6 + [9] * 2)

@@ -295,10 +295,14 @@ class ShardQueue:
 
     async def _store(self, shard: QueuedShard) -> None:
         shard.publishing, shard.written = shard.written, {}
-        # Those of another path, once it is adopted.
-        chunks = shard.chunks
+        # Once it is adopted, the shard has those of another path.
+        node, chunks = shard.node, shard.chunks
         try:
             async with chunks.exclusive(next(iter(shard.publishing))):
+                if len(shard.publishing) >= shard.expected:
+                    # It is replaced without being read. Another mount may have enlarged the array, and stored more, before the lock.
+                    await node.confirmed()
+                    chunks = shard.chunks if shard.node is node else chunks
                 token = _publishing.set(shard.key)
                 try:
                     generations = await chunks.merge(shard.publishing)

@@ -63,6 +63,8 @@ class LiveNodes:
         """Called with the path of a removed node and the reason: a later node at that path, or in its folder, is another one."""
         self.on_moved: Callable[[Prefix, Prefix, list[tuple[Prefix, Prefix]] | None], None] = lambda old, new, parts: None
         """Called with old and new prefixes of a moved node's paths, and of its parts, where no rename of the store reports the move."""
+        self.on_resized: Callable[[LiveArray, ArrayNode], None] = lambda live, node: None
+        """Called with an array in use that has another shape than before, and with its description."""
         self.changes = 0
         """Counts operations that moved or ended any array."""
 
@@ -217,19 +219,23 @@ class LiveNodes:
         if document != (live.document, live.generation) and live.has_other_chunks(self._store):
             self._end(live, "was replaced by another array")
             return None
-        open_array = live.open_array
+        open_array, is_resized = live.open_array, False
         if live.metadata is not None and not (live.chunk_prefix == node.chunk_prefix and live.metadata.stores_as(node.metadata)):
             is_other = live.is_misplaced or live.may_have_other_chunks or live.chunk_prefix != node.chunk_prefix
             if is_other or not node.metadata.is_resize_of(live.metadata):
                 self._end(live, "was replaced by another array")
                 return None
             live.resized(node.metadata)
-            open_array = None
+            open_array, is_resized = None, True
         elif open_array is not None:
             # Other attributes: what is shown of missing chunks depends on one of them.
             open_array.array.node = without_large_attributes(node)
         self.set_document(live, document)
-        return open_array if live.why_gone is None else None
+        if live.why_gone is not None:
+            return None
+        if is_resized:
+            self.on_resized(live, node)
+        return open_array
 
     async def _end_group(self, path: NodePath, node: Node | None, before: KnownNode | None) -> None:
         """End what is in use below ``path`` if another program has removed the group that was there, or replaced it by an array."""

@@ -74,7 +74,7 @@ class Hierarchy:
         self._counters = counters
         self.ttl = ttl
         self._layers = layers if layers is not None else ShardLayers(counters)
-        self.queued = QueuedShards(self._layers.queue)
+        self.queued = QueuedShards(self._chunk_store, self._layers)
         self._known = KnownNodes()
         self.forgotten = Forgotten()
         self._flights: Flights[NodePath] = Flights()
@@ -83,6 +83,7 @@ class Hierarchy:
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
         self.live = LiveNodes(store, self.reread, self.roots.paths_of, self.forgotten)
+        self.live.on_resized = self.queued.resized
         self._reading = NodeReader(store, self.stored, self.roots, self.live, counters, self._known.weigh)
         self.undefined_fills = UndefinedFills(self.live.bound_paths)
         self._epoch = 0

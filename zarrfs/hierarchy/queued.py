@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from operator import lt
 
+from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.queued_shard import QueuedShard, ShardsAt
-from zarrfs.arrays.shard_queue import ShardQueue
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.keys import Key, Prefix
 from zarrfs.model.chunk_grid import Shape
+from zarrfs.model.metadata import ArrayNode
+from zarrfs.stores.base import Store
 
 
 class QueuedShards:
-    """The queued chunks in ``queue``; none without a queue."""
+    """The queued chunks of arrays in ``store``, in the queue of ``layers``; none without a queue."""
 
-    def __init__(self, queue: ShardQueue | None) -> None:
-        self._queue = queue
+    def __init__(self, store: Store, layers: ShardLayers) -> None:
+        self._store = store
+        self._layers = layers
+        self._queue = layers.queue
 
     def __bool__(self) -> bool:
         return bool(self._queue)
@@ -34,6 +38,15 @@ class QueuedShards:
         """
         if any(map(lt, shape, before)) or any(each.merge for shard in self._of(node) for each in shard.all().values()):
             await self.publish(node)
+
+    def resized(self, node: LiveNode, array: ArrayNode) -> None:
+        """Let what is queued for an array be stored by its new shape, ``array``.
+
+        Another mount may have changed it: by the earlier shape, a shard all of whose chunks are queued is replaced without being read.
+        """
+        if self._of(node):
+            # The layers adopt what is queued; nothing else may use the array before that is stored.
+            chunks_of(self._store, array, self._layers, node)
 
     async def publish_described_by(self, keys: Collection[Key]) -> None:
         """Store what is queued for the arrays that these documents describe. Raises the first failure."""
