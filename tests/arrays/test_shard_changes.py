@@ -14,6 +14,7 @@ from zarrfs.arrays.chunk_store import Lasting, Written
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch
 from zarrfs.keys import Key
+from zarrfs.model.metadata import ArrayNode
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.memory import MemoryStore
 
@@ -32,6 +33,9 @@ class Late(Append, Lasting):
         return self
 
     def after(self, earlier: Lasting) -> Lasting:
+        raise NotImplementedError
+
+    def resized(self, array: ArrayNode) -> None:
         raise NotImplementedError
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
@@ -128,3 +129,42 @@ async def test_chunks_that_another_mount_stores_stay_if_it_enlarges_the_array_be
                 await wait_all_tasks_blocked()
                 await enlarge(other, 8)
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), [1] * 6 + [9] * 2)
+
+
+def wide(columns: int) -> bytes:
+    """Return an array of four rows in chunks of two rows and four columns, two to a shard, whose padding repeats the last column."""
+    delta = {"name": "numcodecs.delta", "configuration": {"dtype": "<u2", "astype": "|i1"}}
+    little = {"name": "bytes", "configuration": {"endian": "little"}}
+    sharding = {"chunk_shape": [2, 4], "codecs": [delta, {"name": "bytes"}], "index_codecs": [little]}
+    return json.dumps(
+        {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [4, columns],
+            "data_type": "uint16",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4, 4]}},
+            "chunk_key_encoding": {"name": "default"},
+            "fill_value": 999,
+            "codecs": [{"name": "sharding_indexed", "configuration": sharding}],
+        }
+    ).encode()
+
+
+@trio_test
+async def test_elements_of_another_mount_that_equal_their_neighbours_are_no_padding_of_an_array_that_has_grown() -> None:
+    """By the shape in which part of the chunk was changed, they lay beyond its edge: they were replaced by the changed neighbour."""
+    store = MemoryStore()
+    await store.set(Key("a/zarr.json"), wide(3))
+    first = np.array([[1, 2, 3, 0], [4, 5, 6, 0]], "<u2")
+    async with tree_over(store, **OPTIONS) as tree, tree_over(store, **OPTIONS) as other:
+        for number in range(2):
+            await write(tree, f"chunks/a/{number}.0", first.tobytes())
+        handle = await opened(tree, "chunks/a/0.0", OpenFlags(write=True))
+        await handle.write(4, np.array([7], "<u2").tobytes())
+        await handle.flush()
+        await handle.release()
+        await store.set(Key("a/zarr.json"), wide(4))
+        await write(other, "chunks/a/0.0", np.array([[1, 2, 3, 3], [4, 5, 9, 9]], "<u2").tobytes())
+        await other.queue.publish(Key("a/c/0/0"))
+        await tree.queue.publish(Key("a/c/0/0"))
+        np.testing.assert_array_equal((await load(tree, "npy/a.npy"))[:2], [[1, 2, 7, 3], [4, 5, 9, 9]])

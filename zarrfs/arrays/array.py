@@ -77,6 +77,10 @@ class Array:
         self._counters = counters
         self._budget = budget or MemoryBudget(UNLIMITED)
 
+    def resized(self, node: ArrayNode) -> Array:
+        """Return the same array in the shape of ``node``."""
+        return Array(node, self.chunks, self._counters, self._budget)
+
     @property
     def path(self) -> NodePath:
         """Path of the node."""

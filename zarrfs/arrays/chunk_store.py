@@ -21,6 +21,7 @@ from zarrfs.errors import ChunkError, GenerationMismatch, StoreAccessDenied, Sto
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.model.chunk_key import ChunkKeyEncoding
+from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
 from zarrfs.stores.expecting import check, set_over
@@ -80,6 +81,10 @@ class Lasting(Merge):
     @abc.abstractmethod
     def after(self, earlier: Lasting) -> Lasting:
         """Return both changes combined, where this one was applied to the result of ``earlier``."""
+
+    @abc.abstractmethod
+    def resized(self, array: ArrayNode) -> None:
+        """Apply the change to chunks of ``array``, which is the same one in another shape, from now on."""
 
 
 class Written(NamedTuple):

@@ -22,6 +22,7 @@ from zarrfs.buffers import Buffer, Mask, NDArray
 from zarrfs.errors import ChunkDecodeError, ChunkEncodeError
 from zarrfs.memory import spill
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.metadata import ArrayNode
 
 # A chunk up to this size is read, changed and set under its lock: two quick sets may have the same file time. The lock excludes other
 # mounts from the whole folder, so larger chunks are encoded before it is taken.
@@ -130,6 +131,9 @@ class LastingMerge(_Elements, Lasting):
     def after(self, earlier: Lasting) -> LastingMerge:
         packed = np.frombuffer(earlier.packed, np.uint8) | np.frombuffer(self.packed, np.uint8)
         return LastingMerge(self._array, self._coords, self._result, packed.data, sparse=self._sparse)
+
+    def resized(self, array: ArrayNode) -> None:
+        self._array = self._array.resized(array)
 
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
         into, result = self._before(stored), self._before(self._result)

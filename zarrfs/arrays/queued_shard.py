@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 
 import trio
 
@@ -59,6 +60,15 @@ class QueuedShard:
     def key(self) -> Key:
         """Store key of the shard at the node's current path."""
         return self.chunks.keys(self.some)[0]
+
+    def use(self, array: ArrayNode, chunks: ChunkStore, expected: int) -> None:
+        """Set these for the array as it is described now."""
+        if array.metadata.shape != self.array.metadata.shape:
+            # What lies beyond the edge of a chunk depends on the shape.
+            for written in (*self.written.values(), *self.publishing.values(), *chain.from_iterable(self.replaced.values())):
+                if written.merge is not None:
+                    written.merge.resized(array)
+        self.array, self.chunks, self.expected = array, chunks, expected
 
     def is_at(self, target: ShardsAt) -> bool:
         """Return True if the shard belongs to that array, is of a node at or below that path, or has that key or prefix."""

@@ -358,7 +358,7 @@ class ShardQueue:
             shard = QueuedShard(node, array, unit, some, chunks, trio.current_time(), expected, SpillFile(self._directory))
             self._shards[node, unit] = shard
             node.on_end |= {self._ended}
-        shard.array, shard.chunks, shard.expected = array, chunks, expected
+        shard.use(array, chunks, expected)
         return shard
 
     def _forget_if_empty(self, shard: QueuedShard) -> None:
@@ -374,7 +374,7 @@ class ShardQueue:
         """
         for shard in self.of(node):
             # In an array that has grown, other chunks complete a shard.
-            shard.array, shard.chunks, shard.expected = array, chunks, expected(shard.some)
+            shard.use(array, chunks, expected(shard.some))
         for before in dict.fromkeys(shard.node for shard in self._shards.values()):
             if before is node or not node.has_taken_place_of(before):
                 continue
@@ -384,7 +384,7 @@ class ShardQueue:
                 if is_same and key not in self._shards:
                     self._shards[key] = self._shards.pop((before, shard.unit))
                     shard.node, shard.unit = key
-                    shard.array, shard.chunks, shard.expected = array, chunks, expected(shard.some)
+                    shard.use(array, chunks, expected(shard.some))
                     node.on_end |= {self._ended}
                     self._announce(shard, shard.all())
 

@@ -234,7 +234,7 @@ class LiveNodes:
         if live.why_gone is not None:
             return None
         if is_resized:
-            self.on_resized(live, node)
+            self.on_resized(live, without_large_attributes(node))
         return open_array
 
     async def _end_group(self, path: NodePath, node: Node | None, before: KnownNode | None) -> None:
