@@ -18,6 +18,8 @@ from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, Zs
 
 from tests.support import reader_v3_2022
 from tests.support.cases import Case, cases
+from tests.support.small_shards import LITTLE
+from tests.support.small_shards import document as small_document
 from tests.support.stores import contents, fill, names
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, KeyUnusable, NotPermitted, StoreAccessDenied, StoreUnsupported
@@ -365,3 +367,43 @@ async def test_times_of_folders_are_told_alike_by_listing_and_looking_up(tmp_pat
             async for name, is_prefix, _, mtime_ns in store.list_dir(prefix):
                 if is_prefix:
                     assert await store.prefix_mtime_ns(prefix.child(name)) == mtime_ns
+
+
+def growing(extent: int) -> bytes:
+    """Return a column of chunks of one byte, two to a shard."""
+    sharding = {"chunk_shape": [1, 1], "codecs": [{"name": "bytes"}], "index_codecs": [LITTLE]}
+    document = json.loads(small_document(extent, 2, {"name": "sharding_indexed", "configuration": sharding}))
+    grid = {"name": "regular", "configuration": {"chunk_shape": [2, 1]}}
+    return json.dumps(document | {"shape": [extent, 1], "chunk_grid": grid}).encode()
+
+
+@pytest.mark.parametrize("how", ["set", "set_partial_values", "erase", "erase_prefix"])
+@trio_test
+async def test_chunks_that_others_store_in_an_array_that_has_grown_since_it_was_read_stay(how: str) -> None:
+    """Of the last shard, one chunk was known: the shard was replaced, or erased, without being read."""
+    inner = MemoryStore()
+    await inner.set(DOCUMENT, growing(3))
+    ours, theirs = unsharded(inner), unsharded(inner)
+    key = Key("a/c/2/0")
+    await ours.set(key, b"1")
+    await inner.set(DOCUMENT, growing(4))
+    await theirs.set(Key("a/c/3/0"), b"2")
+    match how:
+        case "set":
+            await ours.set(key, b"3")
+        case "set_partial_values":
+            await ours.set_partial_values([(key, 0, b"3")])
+        case "erase":
+            await ours.erase(key)
+        case "erase_prefix":
+            await ours.erase_prefix(key.parent)
+    assert await theirs.get(Key("a/c/3/0")) == b"2"
+    assert await theirs.get(key) == (b"3" if how.startswith("set") else None)
+
+
+@trio_test
+async def test_the_only_chunk_of_a_shard_whose_index_is_bad_is_erased() -> None:
+    inner = MemoryStore()
+    await fill(inner, {DOCUMENT: growing(3), "a/c/1/0": b"no index"})
+    await unsharded(inner).erase(Key("a/c/2/0"))
+    assert await inner.get(Key("a/c/1/0")) is None

@@ -34,14 +34,22 @@ WIDTH = 16
 
 
 class ShardedChunks(ChunkStore):
-    """The chunks of a grid of ``grid_shape``, in the shards of ``parent``."""
+    """The chunks of a grid of ``grid_shape``, which ``may_have_grown`` since it was read, in the shards of ``parent``."""
 
     def __init__(
-        self, parent: ChunkStore, spec: ShardSpec, grid_shape: Shape, indexes: ShardIndexCache, counters: WorkCounters
+        self,
+        parent: ChunkStore,
+        spec: ShardSpec,
+        grid_shape: Shape,
+        indexes: ShardIndexCache,
+        counters: WorkCounters,
+        *,
+        may_have_grown: bool = False,
     ) -> None:
         self.spec = spec
         self._parent = self.below = parent
         self._grid_shape = grid_shape
+        self._may_have_grown = may_have_grown
         self._indexes = indexes
         self._counters = counters
         self._serial = indexes.serial()
@@ -245,7 +253,8 @@ class ShardedChunks(ChunkStore):
 
         Nothing is read if no chunk stays. Raises `ShardIndexInvalid` for an unreadable index: replacing the shard would lose its chunks.
         """
-        if len(group) >= self.spec.count_within(shard, self._grid_shape) and all(
+        count = self.spec.chunks if self._may_have_grown else self.spec.count_within(shard, self._grid_shape)
+        if len(group) >= count and all(
             in_grid(self.spec.coords_of(shard, index), self._grid_shape) and written.merge is None and written.expected is None
             for index, written in group.items()
         ):

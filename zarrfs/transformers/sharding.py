@@ -11,7 +11,6 @@ Source: v3 core 2022, "Sharding storage transformer (version 1.0)". docs/design/
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from zarrfs.arrays.paged_shard_index import not_at_once
 from zarrfs.arrays.shard_index_cache import ShardIndexCache
 from zarrfs.arrays.sharded import ShardedChunks
 from zarrfs.buffers import Buffer
-from zarrfs.errors import ChunkError, GenerationMismatch, KeyConflict, KeyUnusable, RangesOverlap, ShardIndexInvalid
+from zarrfs.errors import ChunkError, GenerationMismatch, KeyConflict, KeyUnusable, ShardIndexInvalid
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
@@ -37,6 +36,7 @@ from zarrfs.stores.expecting import check
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
+from zarrfs.transformers.pieces import Piece, end_of_start, merged, sort
 from zarrfs.transformers.shard_listing import ShardListing
 from zarrfs.transformers.sharded_grid import ShardedGrid
 
@@ -60,6 +60,7 @@ class ShardingStore(ForwardingStore):
 
     A key is ``prefix`` followed by the ``encoding`` of coordinates: those of a chunk in this store, those of a shard in ``inner``, which
     may be another transformer. Only ``owner`` (default: this store) may hold `Store.exclusive` of a shard's key while it writes a chunk.
+    ``may_have_grown``: others may have enlarged the grid since it was read, and stored more chunks in the shards at its edge.
     """
 
     def __init__(
@@ -72,15 +73,23 @@ class ShardingStore(ForwardingStore):
         indexes: ShardIndexCache | None = None,
         counters: WorkCounters | None = None,
         owner: object = None,
+        *,
+        may_have_grown: bool = False,
     ) -> None:
         super().__init__(inner)
         self._owner = owner or self
+        self._may_have_grown = may_have_grown
         # A chunk's key is never a directory in ``inner``, even if shards have directories.
         self.capabilities = replace(self.capabilities, hierarchical=False)
         self._grid = ShardedGrid.of(prefix, encoding, grid_shape, spec)
         shards = StoredChunks(inner, FixedPrefix(prefix), encoding, self._grid.shards.grid_shape)
         self._chunks = ShardedChunks(
-            shards, spec, grid_shape, indexes or ShardIndexCache(INDEXES_NBYTES), counters or WorkCounters()
+            shards,
+            spec,
+            grid_shape,
+            indexes or ShardIndexCache(INDEXES_NBYTES),
+            counters or WorkCounters(),
+            may_have_grown=may_have_grown,
         )
         self._listing = ShardListing(inner, self._grid, self._chunks)
         self._chunk_locks = LockTable()
@@ -166,7 +175,7 @@ class ShardingStore(ForwardingStore):
     async def set_partial_values(self, key_start_values: Iterable[tuple[Key, int, Buffer]]) -> None:
         """Set each shard once, which reads its index for chunk sizes, the chunks that stay, and the chunks replaced in part."""
         others = []
-        shards: dict[Coords, dict[Coords, list[_Piece]]] = {}
+        shards: dict[Coords, dict[Coords, list[Piece]]] = {}
         for key, start, value in key_start_values:
             coords = self._grid.chunks.decode(key)
             if coords is None:
@@ -180,7 +189,7 @@ class ShardingStore(ForwardingStore):
                     pieces.append((start, value))
         for chunks in shards.values():
             for coords, pieces in chunks.items():
-                _sort(pieces, self._grid.chunks.key(coords))
+                sort(pieces, self._grid.chunks.key(coords))
         if others:
             # The inner store validates these before it stores anything.
             await self.inner.set_partial_values(others)
@@ -290,7 +299,7 @@ class ShardingStore(ForwardingStore):
         written = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
         return await self._chunks.merge(written) if written else {}
 
-    async def _patched(self, shard: Coords, chunks: Mapping[Coords, Sequence[_Piece]]) -> Mapping[Coords, Buffer | None]:
+    async def _patched(self, shard: Coords, chunks: Mapping[Coords, Sequence[Piece]]) -> Mapping[Coords, Buffer | None]:
         """Return the chunks that ``chunks`` changes, with their pieces replaced."""
         known = await self._chunks.shard(shard)
         sizes: dict[Coords, int | None] = {}
@@ -298,10 +307,10 @@ class ShardingStore(ForwardingStore):
             with _naming(self._grid.chunks.key(coords)):
                 found = known.find(self._grid.spec.pair_of(coords)) if known is not None else None
             sizes[coords] = found[1] if found is not None else None
-        partly = [coords for coords, pieces in chunks.items() if pieces and _end_of_start(pieces) < (sizes[coords] or 0)]
+        partly = [coords for coords, pieces in chunks.items() if pieces and end_of_start(pieces) < (sizes[coords] or 0)]
         values = dict(zip(partly, await self._values([(coords, WHOLE) for coords in partly]), strict=True))
         return {
-            coords: _merged(values.get(coords) or b"", pieces)
+            coords: merged(values.get(coords) or b"", pieces)
             for coords, pieces in chunks.items()
             if pieces or sizes[coords] is None
         }
@@ -320,14 +329,18 @@ class ShardingStore(ForwardingStore):
     async def _erase_in(self, shard: Coords, count: int, goes: Callable[[Coords], bool]) -> None:
         """Erase the chunks of a shard for which ``goes`` is true: ``count`` of all chunks that it can hold."""
         async with self._alone(shard):
-            if count == self._grid.spec.count_within(shard, self._grid.chunks.grid_shape):
+            is_whole = count == self._grid.spec.count_within(shard, self._grid.chunks.grid_shape)
+            if is_whole and (count == self._grid.spec.chunks or not self._may_have_grown):
                 await self.inner.erase(self._grid.shards.key(shard))
                 return
             known = await self._chunks.shard(shard)
             if known is None:
                 return
             if isinstance(known.index, ShardIndexInvalid):
-                raise known.index.again()
+                if not is_whole:
+                    raise known.index.again()
+                await self.inner.erase(self._grid.shards.key(shard))
+                return
             if not isinstance(known.index, ShardIndex):
                 raise not_at_once(self._grid.spec)
             there = (self._grid.spec.coords_of(shard, index) for index in known.index.stored_pairs())
@@ -404,38 +417,6 @@ class ShardingStore(ForwardingStore):
                 on_changes(seen)
 
         await self.inner.watch(forward)
-
-
-_Piece = tuple[int, Buffer]
-"""Offset in the value, in bytes, and the bytes."""
-
-
-def _sort(pieces: list[_Piece], key: Key) -> None:
-    """Sort pieces by offset; raise `RangesOverlap` if two overlap."""
-    pieces.sort(key=lambda piece: piece[0])
-    for (start, value), (following, _) in itertools.pairwise(pieces):
-        if start + len(value) > following:
-            raise RangesOverlap(f"overlapping ranges for {key!r} at byte {following}", key=key)
-
-
-def _end_of_start(pieces: Sequence[_Piece]) -> int:
-    """Return the length in bytes of the value's start that sorted pieces replace without a gap."""
-    end = 0
-    for start, value in pieces:
-        if start > end:
-            break
-        end = start + len(value)
-    return end
-
-
-def _merged(value: Buffer, pieces: Sequence[_Piece]) -> Buffer:
-    """Return ``value`` with sorted pieces replaced; a gap between its end and a piece is filled with zeros."""
-    whole = bytearray(value)
-    for start, piece in pieces:
-        if start > len(whole):
-            whole.extend(bytes(start - len(whole)))
-        whole[start : start + len(piece)] = piece
-    return whole
 
 
 @contextmanager

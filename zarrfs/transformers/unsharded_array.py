@@ -43,7 +43,8 @@ class UnshardedArray:
         store, grids = inner, []
         for spec, within in node.metadata.bundles_of(grid_shape):
             keys = node.chunk_prefix, node.metadata.chunk_key_encoding, within, spec
-            store = ShardingStore(store, *keys, indexes, counters, owner=owner)
+            # The document may have been read a while ago.
+            store = ShardingStore(store, *keys, indexes, counters, owner=owner, may_have_grown=True)
             grids.append(ShardedGrid.of(*keys))
         assert isinstance(store, ShardingStore)
         return cls(store, tuple(grids), (node.metadata.chunk_key_encoding, grid_shape, node.metadata.shards))
