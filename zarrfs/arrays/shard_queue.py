@@ -31,6 +31,7 @@ from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.change import Change
+from zarrfs.stores.presupposing import presupposing_nothing
 from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
@@ -299,9 +300,10 @@ class ShardQueue:
         node, chunks = shard.node, shard.chunks
         try:
             async with chunks.exclusive(next(iter(shard.publishing))):
-                if len(shard.publishing) >= shard.expected:
+                if len(shard.publishing) >= shard.expected and not node.is_being_changed:
                     # It is replaced without being read. Another mount may have enlarged the array, and stored more, before the lock.
-                    await node.confirmed()
+                    with presupposing_nothing():
+                        await node.confirmed()
                     chunks = shard.chunks if shard.node is node else chunks
                 token = _publishing.set(shard.key)
                 try:
