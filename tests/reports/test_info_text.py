@@ -15,6 +15,7 @@ ARRAY = {
     "kind": "array",
     "dialect": "v3",
     "hidden_dialects": [],
+    "unknown_documents": [],
     "shape": [24, 10],
     "dimension_names": ["time", None],
     "data_type": "float32",
@@ -45,7 +46,8 @@ def codec(name: str, **configuration: Any) -> dict[str, Any]:
 
 
 def group(path: str, **more: Any) -> dict[str, Any]:
-    return {"path": path, "kind": "group", "dialect": "v3", "hidden_dialects": [], "explicit": True, "attributes": {}} | more
+    known = {"hidden_dialects": [], "unknown_documents": []}
+    return {"path": path, "kind": "group", "dialect": "v3", "explicit": True, "attributes": {}} | known | more
 
 
 def printed(*nodes: dict[str, Any], whole: bool = False) -> list[str]:
@@ -74,7 +76,14 @@ def text(console: Console, *nodes: dict[str, Any], whole: bool = False) -> str:
 
 
 def test_a_hierarchy_is_a_tree_of_one_line_a_node() -> None:
-    odd = {"path": "/odd", "kind": "unsupported", "dialect": "v3", "hidden_dialects": [], "reason": "sharding"}
+    odd = {
+        "path": "/odd",
+        "kind": "unsupported",
+        "dialect": "v3",
+        "hidden_dialects": [],
+        "unknown_documents": [],
+        "reason": "sharding",
+    }
     assert printed(group("/"), group("/a", explicit=False, attributes={"x": 1, "y": 2}), ARRAY | {"quirks": ["odd"]}, odd) == [
         "/x.zarr",
         "└── /  group, v3",

@@ -175,6 +175,10 @@ class Layout(abc.ABC):
         """Return keys of documents of the node at ``path`` or its hierarchy that may hold another file, which is never replaced."""
         return ()
 
+    def reserved_keys(self, path: NodePath) -> tuple[Key, ...]:
+        """Return those of `shared_keys` with a name that only documents have: any other file there is a fault."""
+        return self.shared_keys(path)
+
     def is_own(self, path: NodePath, key: Key, value: bytes) -> bool:
         """Return False if ``value``, that of one of the `shared_keys`, is another file. Raises `MetadataError` for a bad document."""
         return self.parse(path, {key: value}) is not None

@@ -58,6 +58,12 @@ class Probe:
         """Return False if the names in the folder show that no layout has documents; the others are requested by `by_layout`."""
         return bool(await self._open_questions(self._layouts))
 
+    async def possible(self, keys: Iterable[Key]) -> list[Key]:
+        """Return those of ``keys`` that may exist, by the names in the folder if they are known."""
+        folder = self.path.prefix
+        names = await self._all_names(folder) if self.path != ROOT and self._store.capabilities.list else None
+        return [key for key in keys if names is None or not _is_in(folder, key) or key.name in names]
+
     async def by_layout(self) -> AsyncGenerator[tuple[Layout, dict[Key, Document]]]:
         """Yield each layout with its documents. Raises `StoreAccessDenied` at the first with an unreadable document."""
         last = next((n for n, layout in enumerate(self._layouts) if layout.dialect.name == self._expected), 0)

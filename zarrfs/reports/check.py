@@ -18,6 +18,7 @@ from zarrfs.arrays.concurrency import for_each
 from zarrfs.errors import ChunkDecodeError, ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
+from zarrfs.hierarchy.unknown_documents import unknown_documents
 from zarrfs.keys import NodePath
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
@@ -82,6 +83,7 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
     async for node in walk(hierarchy, config, path):
         report.nodes += 1
         await _look_beside(hierarchy, node, report)
+        await _look_for_unknown(hierarchy, node, report)
         await _look_at_copy(hierarchy, node, report)
         match node:
             case UnsupportedNode():
@@ -112,6 +114,13 @@ async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None
         return
     if others:
         report.hidden.add(Finding(node.path, f"documents of {node.dialect} are valid, those of {' and '.join(others)} are ignored"))
+
+
+async def _look_for_unknown(hierarchy: Hierarchy, node: Node, report: Report) -> None:
+    """Report documents of no known layout: what they describe is missing in every view."""
+    with suppress(ZarrfsError):  # `_look_beside` reads the same documents
+        for key in await unknown_documents(hierarchy, node):
+            report.unchecked.add(Finding(node.path, "a document of no known layout: damaged, or of a later version of Zarr", key))
 
 
 async def _look_at_copy(hierarchy: Hierarchy, node: Node, report: Report) -> None:

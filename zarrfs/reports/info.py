@@ -14,6 +14,7 @@ from typing import Any
 from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
+from zarrfs.hierarchy.unknown_documents import unknown_documents
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
 from zarrfs.options.config import MountConfig
@@ -35,9 +36,10 @@ async def describe(
 ) -> dict[str, Any]:
     """Return the node at ``path`` of ``config.store`` and all below it: ``{"store": url, "nodes": [...]}``, JSON values only.
 
-    Every node has ``path``, ``kind`` (array, group, unsupported), ``dialect``, and ``hidden_dialects``: those of ignored documents at the
-    same path (docs/design/010-layouts.md). An array has ``nodes_below``: paths of nodes that no view shows. None (null) is unknown:
-    stored amounts in a store that cannot list, chunks of shards whose indexes were not read, bytes of elements without a fixed size.
+    Every node has ``path``, ``kind`` (array, group, unsupported), ``dialect``, ``hidden_dialects``: those of ignored documents at the
+    same path (docs/design/010-layouts.md), and ``unknown_documents``: keys of documents of no known layout there. An array has
+    ``nodes_below``: paths of nodes that no view shows. None (null) is unknown: stored amounts in a store that cannot list, chunks of
+    shards whose indexes were not read, bytes of elements without a fixed size.
 
     ``indexes``: if the node itself is a sharded array, read the index of every shard. Raises `NoSuchEntry` if there is no such node, and
     any error of opening the store.
@@ -68,7 +70,7 @@ async def describe_each(
                         node = await hierarchy.node(node.path) or node
                     description = await _described(hierarchy, node, descriptions, on_progress, indexes=indexes and not count)
                 except Exception as error:  # noqa: BLE001 - a failure of one node must not hide the others
-                    description = _named(node, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
+                    description = _named(node, None, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
                 count += 1
                 on_node(description, followed, has_nodes)
                 on_progress("nodes", count, None)
@@ -107,11 +109,13 @@ async def _described(
     hierarchy: Hierarchy, node: Node, descriptions: _Descriptions, on_progress: OnProgress, *, indexes: bool
 ) -> dict[str, Any]:
     hidden: list[str] | None
+    unknown: list[str] | None
     description: dict[str, Any]
     try:
         hidden = await hierarchy.others_at(node.path)
+        unknown = list(map(str, await unknown_documents(hierarchy, node)))
     except ZarrfsError:
-        hidden = None
+        hidden = unknown = None
     match node:
         case ArrayNode():
             try:
@@ -133,7 +137,7 @@ async def _described(
             )
         case UnsupportedNode():
             kind, description = "unsupported", {"reason": node.reason}
-    return _named(node, hidden) | {"kind": kind, **description}
+    return _named(node, hidden, unknown) | {"kind": kind, **description}
 
 
 async def _below(hierarchy: Hierarchy, node: ArrayNode) -> list[str] | None:
@@ -143,8 +147,14 @@ async def _below(hierarchy: Hierarchy, node: ArrayNode) -> list[str] | None:
         return None
 
 
-def _named(node: Node, hidden: list[str] | None) -> dict[str, Any]:
-    return {"path": str(node.path), "kind": "", "dialect": node.dialect, "hidden_dialects": hidden}
+def _named(node: Node, hidden: list[str] | None, unknown: list[str] | None) -> dict[str, Any]:
+    return {
+        "path": str(node.path),
+        "kind": "",
+        "dialect": node.dialect,
+        "hidden_dialects": hidden,
+        "unknown_documents": unknown,
+    }
 
 
 def _of_array(node: ArrayNode, metadata: Mapping[str, Any], amounts: Amounts) -> dict[str, Any]:

@@ -147,6 +147,8 @@ def _warnings(node: Mapping[str, Any]) -> Iterator[str]:
     """Yield warnings on a node, shown in any case."""
     if node["hidden_dialects"]:
         yield f"documents of {' and '.join(node['hidden_dialects'])} here are ignored"
+    if unknown := node["unknown_documents"]:
+        yield f"of no known layout, damaged or of a later version of Zarr: {', '.join(unknown)}"
     if below := node.get("nodes_below"):
         more = ", ..." if below[_NAMED:] else ""
         yield f"nodes below this array, which no view shows: {', '.join(below[:_NAMED])}{more}"

@@ -87,6 +87,10 @@ class V1Layout(ArraysOnlyLayout):
     def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
         return self.document_keys(path)[:1]
 
+    def reserved_keys(self, path: NodePath) -> tuple[Key, ...]:
+        # Many files of other programs are called "meta".
+        return ()
+
     def describes_array(self, documents: Documents) -> bool:
         """Return True if ``documents`` include those of an array at the root. Raises `MetadataError` if that is unreadable."""
         key, _ = self.document_keys(ROOT)
