@@ -147,12 +147,12 @@ class Array:
         return results
 
     async def read_blocks_into(
-        self, parts: Sequence[BlockPart], known: Mapping[Coords, NDArray | None]
+        self, parts: Sequence[BlockPart], known: Mapping[Coords, NDArray | None], decoded_ones: list[Coords] | None = None
     ) -> dict[Coords, ZarrfsError]:
         """Decode small chunks (`zarrfs.arrays.small_chunks.are_small`) into the outputs of ``parts``; return the errors of some.
 
         ``known``: chunks that are not read, by their elements; None if missing. Missing chunks are filled. One store operation gets the
-        others, as in `read_chunks_into`.
+        others, as in `read_chunks_into`; ``decoded_ones`` receives those of them that are stored.
         """
         coords = [each for part in parts for each in part.coords if each not in known]
         nbytes = sum(len(part.coords) for part in parts) * max(_MIN_NBYTES, self.metadata.max_chunk_nbytes)
@@ -164,6 +164,8 @@ class Array:
             stored = {each: value for each, value in found.items() if not (value is None or isinstance(value, ZarrfsError))}
             undecoded = await threads.cpu(nbytes, decode_blocks, self.chain, self.metadata, parts, stored, elements)
             self._counters.chunks_decoded += len(stored) - len(undecoded)
+            if decoded_ones is not None:
+                decoded_ones.extend(each for each in stored if each not in undecoded)
             return failed | {each: self.naming(error, "decoding", each) for each, error in undecoded.items()}
 
         return await self._with_stored(coords, nbytes, decoded)

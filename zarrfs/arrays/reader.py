@@ -7,7 +7,7 @@
   chunk once: slabs in use by an open file are not displaced by others, and those that exceed the memory are in files.
 * **Chunks**, for random reads: a cache of decoded chunks, from which the requested parts are copied.
 
-Both are safe for concurrent readers: no chunk is decoded twice at a time.
+Both are safe for concurrent readers: no chunk is decoded twice at a time, except small ones where no slab has room.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from zarrfs.errors import StoreError, StoreTimeout, ZarrfsError
 from zarrfs.memory.copying import copy
 from zarrfs.memory.spill import is_large
 from zarrfs.model.chunk_grid import Coords
-from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection
-from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, run_length
 from zarrfs.model.number_set import merged, portions, without
 from zarrfs.model.slab import SlabGrid
 from zarrfs.threads import CPU_THREADS
@@ -401,10 +400,13 @@ class ArrayReader:
         metadata = self.array.metadata
         start, stop = offset // self._itemsize, -(-(offset + size) // self._itemsize)
         out: np.ndarray[Any, np.dtype[Any]] = np.empty(stop - start, metadata.data_type.dtype)
-        step = _PORTION * _run_length(metadata)
+        step = _PORTION * (run := run_length(metadata.shape, metadata.chunk_grid))
+        many = self._small if self._has_no_room and stop - start > _MANY * run else None
         for first in range(start, stop, step):
             last = min(first + step, stop)
-            await self._copy_chunks(out[first - start : last - start], first, last)
+            some = out[first - start : last - start]
+            if many is None or not await many.copy(some, first, last):
+                await self._copy_chunks(some, first, last)
         cut = offset - start * self._itemsize
         return out.view(np.uint8).data[cut : cut + size]
 
@@ -427,12 +429,6 @@ class ArrayReader:
                     target[...] = part(elements, projection.chunk_selection)
 
         await for_each(wanted, put, _WIDTH)
-
-
-def _run_length(metadata: ArrayMetadata) -> int:
-    """Return the average number of elements, consecutive in C order, that one chunk holds."""
-    shape = metadata.shape
-    return max(1, shape[-1] // max(1, metadata.grid_shape[-1])) if shape else 1
 
 
 def _landed(slab: Slab, flight: Flight) -> None:

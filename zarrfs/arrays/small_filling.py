@@ -1,8 +1,14 @@
-"""Filling of slabs with small chunks, many at once (docs/design/037-small-chunks.md)."""
+"""Reads of small chunks, many at once, into slabs or where no slab has room (docs/design/037-small-chunks.md)."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.filling import part
@@ -12,6 +18,7 @@ from zarrfs.arrays.small_chunks import BlockPart
 from zarrfs.buffers import NDArray
 from zarrfs.errors import StoreTimeout
 from zarrfs.model.chunk_grid import Coords
+from zarrfs.model.chunk_plan import Box, boxes
 from zarrfs.model.slab import Block, SlabGrid
 
 # Bounds of the number of chunks in one batch, which is one store operation. The batch grows while operations take less than `_SOON_S`,
@@ -43,10 +50,7 @@ class SmallChunks:
         """
         index = slab.key[1]
         coords = self._grid.coords_of(index, numbers)
-        peek, serial = self._pool.cache.peek, self._array.serial
-        known: dict[Coords, NDArray | None] = {}
-        if self._pool.cache.has(serial):
-            known = {each: found[1] for each in coords if (found := peek((serial, each)))[0]}
+        known = self._known(coords)
         parts = []
         done = 0
         for block in self._grid.blocks(index, numbers):
@@ -73,6 +77,66 @@ class SmallChunks:
             raise error
         return True
 
+    async def copy(self, out: NDArray, start: int, stop: int) -> bool:
+        """Copy elements ``start`` to ``stop`` (C order) into ``out``, without a slab; raise the error of a bad chunk.
+
+        Chunks that are stored are cached, as the next rows of elements may need them. Return False if the store timed out on several.
+        """
+        metadata = self._array.metadata
+        for box in boxes(metadata.shape, start, stop):
+            target = out[box.offset : box.offset + box.size].reshape(box.shape)
+            ranges = [
+                metadata.chunk_grid.indices(axis, o, o + n) for axis, (o, n) in enumerate(zip(box.origin, box.shape, strict=True))
+            ]
+            counts = tuple(map(len, ranges))
+            done, count = 0, math.prod(counts)
+            while done < count:
+                last = min(done + self.batch, count)
+                for some in boxes(counts, done, last):
+                    indices = [each[o : o + n] for each, o, n in zip(ranges, some.origin, some.shape, strict=True)]
+                    try:
+                        await self._copy_block(target, box, indices)
+                    except StoreTimeout:
+                        self.batch = self._min_chunks
+                        if some.size == 1:
+                            raise
+                        return False
+                done = last
+        return True
+
+    async def _copy_block(self, target: NDArray, box: Box, indices: Sequence[range]) -> None:
+        """Copy the chunks with these ``indices`` in each dimension into ``target``, the elements of ``box``."""
+        metadata, cache = self._array.metadata, self._pool.cache
+        lengths = metadata.chunk_grid.largest
+        coords = list(itertools.product(*indices))
+        begin = [each.start * length for each, length in zip(indices, lengths, strict=True)]
+        end = [min(each.stop * n, extent) for each, n, extent in zip(indices, lengths, metadata.shape, strict=True)]
+        elements = np.empty([stop - start for start, stop in zip(begin, end, strict=True)], metadata.data_type.dtype)
+        block = Block(0, elements.size, elements.shape, (), tuple(map(len, indices)), lengths, 0)
+        stored: list[Coords] = []
+        began, since = time.perf_counter(), cache.changes
+        failed = await self._array.read_blocks_into([BlockPart(block, coords, elements)], self._known(coords), stored)
+        self._adapt(time.perf_counter() - began, len(coords))
+        for error in failed.values():
+            raise error
+        within, inside = [], []
+        for start, stop, origin, count in zip(begin, end, box.origin, box.shape, strict=True):
+            first, last = max(start, origin), min(stop, origin + count)
+            within.append(slice(first - origin, last - origin))
+            inside.append(slice(first - start, last - start))
+        target[tuple(within)] = elements[tuple(inside)]
+        for each in stored:
+            place = tuple(slice(i * n - start, (i + 1) * n - start) for i, n, start in zip(each, lengths, begin, strict=True))
+            if (chunk := elements[place]).shape == lengths:
+                await cache.get((self._array.serial, each), partial(_copy_of, chunk), since=since)
+
+    def _known(self, coords: Sequence[Coords]) -> dict[Coords, NDArray | None]:
+        """Return those of these chunks that are cached, None for missing ones."""
+        peek, serial = self._pool.cache.peek, self._array.serial
+        if not self._pool.cache.has(serial):
+            return {}
+        return {each: found[1] for each in coords if (found := peek((serial, each)))[0]}
+
     def _adapt(self, seconds: float, count: int) -> None:
         if seconds > _LATE_S:
             self.batch = max(self._min_chunks, self.batch // 2)
@@ -83,3 +147,7 @@ class SmallChunks:
         itemsize = self._array.metadata.data_type.itemsize
         memory = slab.memory[(block.start - slab.first) * itemsize : (block.stop - slab.first) * itemsize]
         return part(memory.view(self._array.metadata.data_type.dtype).reshape(block.shape), block.selection)
+
+
+async def _copy_of(elements: NDArray) -> NDArray:
+    return elements.copy()

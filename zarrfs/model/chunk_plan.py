@@ -90,6 +90,11 @@ class ChunkPlan:
         return cuts
 
 
+def run_length(shape: Shape, grid: ChunkGrid) -> int:
+    """Return the average number of elements, consecutive in C order, that one chunk holds."""
+    return max(1, shape[-1] // max(1, grid.grid_shape(shape)[-1])) if shape else 1
+
+
 def _product(ranges: list[range]) -> Iterator[Coords]:
     """Yield the result of `itertools.product`, without its tuples of all the indices."""
     if not ranges:
