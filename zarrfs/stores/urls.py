@@ -89,6 +89,10 @@ def parse(url: str) -> StoreUrl:
         return StoreUrl(None, first)
     scheme, location = match[1].lower(), first[match.end() :]
     if scheme != "file":
+        if (inner := _SCHEME.match(location)) is not None and location.startswith("//", inner.end()):
+            raise UsageError(
+                f"{url}: {scheme}: is followed by a path, not by another URL; layers are joined as in URL|{scheme}:PREFIX"
+            )
         return StoreUrl(scheme, location)
     try:
         parsed = urlsplit(first)
