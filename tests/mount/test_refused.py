@@ -265,3 +265,47 @@ def test_the_reason_why_a_new_array_was_refused_is_the_one_that_is_logged(tmp_pa
         told = (mount.path / ".zarrfs/errors.jsonl").read_text() + mount.umount().stderr
     assert "cannot become an array" in told
     assert "header in its" not in told
+
+
+# --- later writes ---------------------------------------------------------------------------------------------------------------
+
+
+def rewritten(mount: Mounted, path: str, data: bytes) -> None:
+    (mount.path / path).write_bytes(data)
+
+
+def renamed_over(mount: Mounted, path: str, data: bytes) -> None:
+    folder, _, name = path.rpartition("/")
+    (mount.path / folder / f".{name}.part").write_bytes(data)
+    os.rename(mount.path / folder / f".{name}.part", mount.path / path)
+
+
+@pytest.mark.parametrize("again", [rewritten, renamed_over])
+def test_what_is_refused_and_then_stored_is_no_note(store: Path, again: Callable[[Mounted, str, bytes], None]) -> None:
+    with mounted(store, ends_with=None) as mount:
+        whole = (mount.path / "npy/a.npy").read_bytes()
+        attributes = b'{"k": 1}'
+        for write in (too_short, no_document, half_an_array, no_chunk):
+            assert write(mount) == errno.EINVAL
+        again(mount, "chunks/a/0", bytes(400))
+        again(mount, "chunks/a/.zattrs", attributes)
+        again(mount, "npy/b.npy", whole)
+        ended = mount.umount()
+        assert (ended.returncode, ended.stderr.count("\n")) == (0, 1)
+        assert ended.stderr.startswith(f"zarrfs: {NOTE}zarr3/a/c/0: ")
+
+
+def test_what_is_refused_of_a_chunk_that_is_then_removed_is_no_note(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount:
+        assert too_short(mount) == errno.EINVAL
+        (mount.path / "chunks/a/0").unlink()
+        ended = mount.umount()
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_what_is_refused_after_something_was_stored_is_a_note(store: Path) -> None:
+    with mounted(store, ends_with=None) as mount:
+        rewritten(mount, "chunks/a/0", bytes(400))
+        assert too_short(mount) == errno.EINVAL
+        ended = mount.umount()
+        assert (ended.returncode, ended.stderr.count("\n")) == (0, 1) and "chunks/a/0" in ended.stderr

@@ -69,11 +69,17 @@ class Losses:
     def removed(self, name: str) -> None:
         """Record that a program removed a file, or replaced its value: what was lost of it is wanted no more."""
         self._failures.pop(name, None)
+        self._refused.pop(name, None)
 
     def removed_below(self, prefix: str) -> None:
         """Run `removed` for all files whose names begin with ``prefix``: their folder was removed."""
-        for name in [each for each in self._failures if each.startswith(prefix)]:
-            del self._failures[name]
+        for losses in (self._failures, self._refused):
+            for name in [each for each in losses if each.startswith(prefix)]:
+                del losses[name]
+
+    def published(self, name: str) -> None:
+        """Record that data of a file is stored: programs have repeated what was refused before."""
+        self._refused.pop(name, None)
 
     def unpublished(self, area: StagingArea, ident: str, error: BaseException) -> None:
         """Record that the staged data of a file is dropped."""

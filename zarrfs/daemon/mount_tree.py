@@ -105,6 +105,7 @@ class MountTree:
         self.staging = StagingArea(
             on_failure=self._on_unpublished,
             on_removed=self.losses.removed,
+            on_published=self.losses.published,
             save=self.losses.saved,
             durable=config.durable,
             budget=staged,

@@ -44,6 +44,9 @@ class Area(Protocol):
     def written_anew(self, ident: str) -> None:
         """Record that nothing of an earlier value of the file is left."""
 
+    def published(self, ident: str) -> None:
+        """Record that written data of the file is stored."""
+
     async def saved(self, staged: Staged, error: NodeInDoubt) -> Exception:
         """Save the staged bytes elsewhere; return the error that names where."""
 
@@ -341,6 +344,7 @@ class Staged:
         moved, replaces = self.stage.moved, self.stage.replaces
         await self.drop()
         self.moved_on()
+        self.area.published(self.content.ident)
         # Its handles have changed the present value: from here on they share it.
         self.superseded = False
         if replaces:

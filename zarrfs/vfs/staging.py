@@ -47,8 +47,8 @@ class StagingArea:
 
     ``on_failure`` is called if the publish at a last RELEASE fails; ``save`` is called before that if the array may reappear: it saves
     the bytes, and returns the error that names where. ``on_removed`` is called with the ident of a file that was removed, replaced by
-    another, or emptied and written anew, through this mount. ``durable``: a sync follows every publish. Staged bytes above
-    ``spill_nbytes`` a file, or above ``budget`` together, go to ``directory``.
+    another, or emptied and written anew, through this mount, ``on_published`` with that of a file after each publish. ``durable``: a
+    sync follows every publish. Staged bytes above ``spill_nbytes`` a file, or above ``budget`` together, go to ``directory``.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class StagingArea:
         *,
         on_failure: Failure | None = None,
         on_removed: Callable[[str], None] = lambda ident: None,
+        on_published: Callable[[str], None] = lambda ident: None,
         save: Callable[[Staged, NodeInDoubt], Awaitable[Exception]] | None = None,
         durable: bool = False,
         budget: MemoryBudget | None = None,
@@ -70,6 +71,7 @@ class StagingArea:
         self._save = save
         self.durable = durable
         self._on_removed = on_removed
+        self._on_published = on_published
         self.returns_errors = True
         """True if programs receive the answers."""
         self.room = StagingRoom(budget=budget, kept=kept, spill_nbytes=spill_nbytes, directory=directory)
@@ -291,6 +293,10 @@ class StagingArea:
     def written_anew(self, ident: str) -> None:
         """Record that nothing of an earlier value of the file is left: what was lost of it is wanted no more."""
         self._on_removed(ident)
+
+    def published(self, ident: str) -> None:
+        """Record that written data of the file is stored: what was refused of it before is not missing."""
+        self._on_published(ident)
 
     async def saved(self, staged: Staged, error: NodeInDoubt) -> Exception:
         """Save the staged bytes elsewhere; return the error that names where."""
