@@ -100,6 +100,8 @@ def test_every_error_has_an_exit_code_of_the_table() -> None:
         "UsageError": 2,
         "StoreNotFound": 3,
         "StoreAccessDenied": 4,
+        "StoreReadOnly": 4,
+        "StoreTurnedReadOnly": 4,
         "RootNeeded": 4,
         "MountpointUnusable": 5,
         "FuseUnavailable": 6,

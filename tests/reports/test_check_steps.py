@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from tests.support.small_stores import array_document, write
+from tests.support.users import run_as_users
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.records import VERSION, Record
 from zarrfs.keys import NodePath, Prefix
@@ -116,4 +117,17 @@ def test_what_cannot_be_written_to_cannot_be_repaired(tmp_path: Path) -> None:
     archive = tmp_path / "store.zip"
     subprocess.run([sys.executable, "-m", "zipfile", "-c", str(archive), __file__], check=True)
     refused = zarrfs("check", "--repair", archive)
-    assert refused.returncode == 1 and "repair impossible" in refused.stderr
+    assert refused.returncode == 4 and "repair impossible" in refused.stderr
+
+
+@pytest.mark.fuse
+def test_who_may_not_write_a_store_cannot_repair_it() -> None:
+    said = run_as_users("""
+    mkdir -m 0755 "$W/s" && echo '{"zarr_format": 2}' > "$W/s/.zgroup"
+    code as 65534 zarrfs check --repair "$W/s"
+    chown 65534 "$W/s" && chmod 0555 "$W/s"
+    code as 65534 zarrfs check --repair "$W/s"
+    as 65534 zarrfs check "$W/s"
+    """).splitlines()
+    assert [line for line in said if line.startswith("code ")] == ["code 4"] * 2
+    assert sum("repair impossible" in line for line in said) == 2
