@@ -218,6 +218,8 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int, name: 
         stored = stored_by(rest.pop(0), data_type)
     compressors = []
     for spec in rest:
+        if spec.name in ("transpose", "bytes"):
+            raise NotRepresentable(f"{name} has one compressor and no filters: codec {spec.name!r} follows another one")
         try:
             compressors.append(lookup.to_numcodecs(spec))
         except MetadataUnsupported as error:

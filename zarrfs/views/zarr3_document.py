@@ -7,14 +7,14 @@ represent stay in the node's own documents. A subclass of `Zarr3Document` define
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from zarrfs import threads
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Edit, Layout
-from zarrfs.dialects.documents import ATTRIBUTES, dump, is_object
+from zarrfs.dialects.documents import ATTRIBUTES, dump, is_object, shortened
 from zarrfs.dialects.documents import parsed as parsed_member
 from zarrfs.dialects.v3.chain import filters_last, final_codecs, spelt_out
 from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, copied_documents
@@ -327,5 +327,22 @@ def _difference(parsed_node: ArrayNode, stated: Zarr3Array, written: ArrayNode) 
                 continue
             case "dimension_names":
                 return f"{parsed_node.dialect} has dimension names only in the attribute {DIMENSIONS}, which has other names"
+            case "codecs":
+                return f"{parsed_node.dialect} cannot represent {_differing(shown.codecs, asked.codecs)}"
         return f"{parsed_node.dialect} cannot represent this {member}"
     return None
+
+
+def _differing(shown: Sequence[CodecSpec], asked: Sequence[CodecSpec]) -> str:
+    """Return what a chain has and ``shown``, the one that would be read back, has not: part of a message."""
+    names = [spec.name for spec in asked]
+    if names != [spec.name for spec in shown]:
+        return f"these codecs in this order: {', '.join(names)}"
+    here, there = next((here, there) for here, there in zip(shown, asked, strict=True) if here != there)
+    members = [each for each in {**there.configuration, **here.configuration} if _member(there, each) != _member(here, each)]
+    stated, read = (", ".join(f"{each} {shortened(_member(of, each))}" for each in members) for of in (there, here))
+    return f"codec {there.name!r} with {stated} at this place of the chain: readers would take it for {read}"
+
+
+def _member(spec: CodecSpec, name: str) -> Any:
+    return spec.configuration.get(name)

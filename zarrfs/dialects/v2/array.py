@@ -185,7 +185,7 @@ def _split(codecs: tuple[CodecSpec, ...], data_type: DataType, ndim: int) -> tup
     filters = []
     for spec in rest:
         if spec.name in ("transpose", "bytes"):
-            raise NotRepresentable(f"Zarr v2 cannot represent codec {spec.name!r} at this place of the chain")
+            raise NotRepresentable(f"Zarr v2 has codec {spec.name!r} once, before all filters")
         try:
             filters.append(lookup.to_numcodecs(spec))
         except MetadataUnsupported as error:
