@@ -19,7 +19,7 @@ is defined by that extension. An unknown type is read as the first known ``fallb
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,10 @@ def format_type(stored: Stored, *, software: bool) -> Any:
         return _software_name(stored) if software else _NAME_OF_CORE[little]
     if stored.names is None and stored.kind == "V" and not software:
         return f"r{8 * stored.itemsize}"
+    # The software checks the types of fields only when it decodes them, by NumPy.
+    for each in (stored,) if software else _of_fields(stored):
+        if each.kind in "mM" and np.datetime_data(each)[1] != 1:
+            raise NotRepresentable(f"Zarr v3 of 2022 has no multiples of a unit of time: {each}")
     named = _extension_type(stored, software)
     if not _is_named_by(named, stored):
         raise NotRepresentable(f"Zarr v3 of 2022 cannot represent elements of type {stored}")
@@ -217,6 +221,17 @@ def _fallback(value: Any) -> tuple[Any, Stored] | None:
 def _software_name(stored: Stored) -> str:
     text = str(stored.str)
     return "bool" if text == "|b1" else text.removeprefix("|")
+
+
+def _of_fields(stored: Stored) -> Iterator[Stored]:
+    """Yield the types without fields in ``stored``."""
+    if stored.subdtype is not None:
+        yield from _of_fields(stored.subdtype[0])
+    elif stored.names is None:
+        yield stored
+    else:
+        for name in stored.names:
+            yield from _of_fields(stored[name])
 
 
 def _extension_of(stored: Stored) -> str:
