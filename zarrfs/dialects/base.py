@@ -298,6 +298,13 @@ class Layout(abc.ABC):
         """
         return None
 
+    def copied_documents(self, key: Key, document: bytes) -> Mapping[Key, bytes]:
+        """Return the documents in the consolidated copy in ``document``, the value of ``key``, by the keys of their originals.
+
+        ``key``: a `copy_key`, or that of a group's own document. Raises `MetadataError`.
+        """
+        return {}
+
     def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         """Return an empty consolidated copy for the group at ``path``, for `copies_with`; empty if the layout can have none there.
 

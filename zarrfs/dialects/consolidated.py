@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from zarrfs.dialects import documents
-from zarrfs.errors import MetadataError
-from zarrfs.keys import NodePath
+from zarrfs.errors import KeyUnusable, MetadataError
+from zarrfs.keys import Key, NodePath
+from zarrfs.model.unparsed import Unparsed
 
 
 def zmetadata_documents(key: str, data: bytes) -> dict[str, Any]:
@@ -17,6 +20,15 @@ def zmetadata_documents(key: str, data: bytes) -> dict[str, Any]:
     """
     with documents.naming(key):
         return {name: each for name, each in _members(key, data).items() if documents.is_object(each)}
+
+
+def by_original(copied: Mapping[str, Any], key_of: Callable[[str], Key]) -> dict[Key, bytes]:
+    """Return the documents of a copy as JSON texts, by the keys of their originals; a member that no key can have is omitted."""
+    found = {}
+    for name, each in copied.items():
+        with suppress(KeyUnusable):
+            found[key_of(name)] = each.data if isinstance(each, Unparsed) else json.dumps(each).encode()
+    return found
 
 
 def zmetadata_fault(key: str, data: bytes, *, of_members: bool) -> str | None:

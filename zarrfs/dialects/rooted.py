@@ -106,6 +106,9 @@ class RootedLayout(Layout):
     def unsharded(self, key: Key, document: bytes) -> bytes:
         return self.inner.unsharded(key, document)
 
+    def copied_documents(self, key: Key, document: bytes) -> Mapping[Key, bytes]:
+        return self.inner.copied_documents(key, document)
+
     def copied_keys(self, key: Key, document: bytes) -> Mapping[str, Key]:
         return self.inner.copied_keys(key, document)
 

@@ -16,6 +16,7 @@ import trio
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.errors import ChunkDecodeError, ZarrfsError
+from zarrfs.hierarchy.compared_copies import ComparedCopies
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.hierarchy.unknown_documents import unknown_documents
@@ -80,9 +81,14 @@ async def _end_on_interrupt(scope: trio.CancelScope, task_status: trio.TaskStatu
 
 async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path: str, report: Report) -> AsyncIterator[NodePath]:
     """Yield the arrays that can be checked; findings from documents and listings go to ``report``."""
+    copies = ComparedCopies(
+        hierarchy, lambda group, key, what: report.outdated.add(Finding(group, f"consolidated copy {what}", key))
+    )
     async for node in walk(hierarchy, config, path):
         report.nodes += 1
         await _look_beside(hierarchy, node, report)
+        with suppress(ZarrfsError):  # of a store that fails, as reported by others
+            await copies.meet(node)
         await _look_for_unknown(hierarchy, node, report)
         await _look_at_copy(hierarchy, node, report)
         match node:
@@ -102,6 +108,8 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
                     yield node.path
             case GroupNode():
                 await _look_at_names(hierarchy, store, node, report)
+    with suppress(ZarrfsError):
+        await copies.end()
 
 
 async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None:

@@ -29,6 +29,7 @@ def render(report: Report) -> Text:
         ("hides documents of other layouts, which were not checked", report.hidden, "dim"),
         ("below an array, where no view shows it, not checked", report.below, "yellow"),
         ("at a name that no node may have, where no view shows it, not checked", report.misnamed, "yellow"),
+        ("outdated, which a mount of a local store ignores, and other programs follow", report.outdated, "yellow"),
         ("of no array, which may have lost its document, not checked", report.orphaned, "yellow"),
     ):
         _append(text, title, findings, style)
@@ -73,6 +74,8 @@ def _summary(report: Report) -> Text:
         faults.append(f"interrupted after {report.done} of {report.total} chunks")
     if not faults and report.orphaned.count:
         faults.append("well, but for chunks of no array" if report.arrays else "no arrays, but chunks")
+    elif not faults and report.outdated.count and report.arrays:
+        faults.append("well, but for outdated consolidated copies")
     # Another folder than was meant has none either.
     return Text(line + (", ".join(faults) or ("all is well" if report.arrays else "no arrays, nothing was checked")), "bold")
 

@@ -57,8 +57,8 @@ class Report:
     ``outside``: keys of chunks outside of the grid, which no program reads and no specification forbids. ``hidden``: nodes at whose path
     there are also documents of other layouts, which are ignored and not checked; ``below``: nodes below an array, which no view shows and
     which are not checked either; ``misnamed``: documents at names that no node may have, with the same effect; ``orphaned``: places with
-    chunks and no array. ``steps``: operations in several steps, in progress or interrupted; ``making``: those with nothing in place yet;
-    ``repaired``: those completed or undone.
+    chunks and no array; ``outdated``: differences of consolidated copies from the store. ``steps``: operations in several steps, in
+    progress or interrupted; ``making``: those with nothing in place yet; ``repaired``: those completed or undone.
     ``complete`` is False until the end is reached.
 
     ``shards``: number of indexes read, including nested ones. ``shard_chunks`` of ``shard_chunks_possible`` chunks are in them;
@@ -84,6 +84,7 @@ class Report:
     below: Findings = field(default_factory=Findings)
     misnamed: Findings = field(default_factory=Findings)
     orphaned: Findings = field(default_factory=Findings)
+    outdated: Findings = field(default_factory=Findings)
     steps: Findings = field(default_factory=Findings)
     making: Findings = field(default_factory=Findings)
     repaired: Findings = field(default_factory=Findings)
@@ -93,7 +94,19 @@ class Report:
         """Return JSON values only."""
         counts = "nodes arrays chunks stored_nbytes decoded_nbytes shards shard_chunks shard_chunks_possible shard_unused_nbytes"
         members: dict[str, Any] = {name: getattr(self, name) for name in ("store", "complete", *counts.split())}
-        for name in ("bad", "unchecked", "steps", "making", "repaired", "outside", "hidden", "below", "misnamed", "orphaned"):
+        for name in (
+            "bad",
+            "unchecked",
+            "steps",
+            "making",
+            "repaired",
+            "outside",
+            "hidden",
+            "below",
+            "misnamed",
+            "orphaned",
+            "outdated",
+        ):
             findings: Findings = getattr(self, name)
             members[f"{name}_count"] = findings.count
             members[name] = [each.to_json() for each in findings.first]

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.consolidated import groups_between, zmetadata_fault
+from zarrfs.dialects.consolidated import by_original, groups_between, zmetadata_documents, zmetadata_fault
 from zarrfs.dialects.documents import MEMBERS, dump, merged, naming, parse_object, parsed, patched
 from zarrfs.dialects.parse_once import ParseOnce
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE, Quirks
@@ -214,6 +214,9 @@ class V2Layout(Layout):
 
     def copy_fault(self, key: Key, data: bytes, *, of_members: bool) -> str | None:
         return zmetadata_fault(key, data, of_members=of_members) if key.rpartition("/")[2] == ZMETADATA else None
+
+    def copied_documents(self, key: Key, document: bytes) -> Mapping[Key, bytes]:
+        return by_original(zmetadata_documents(key, document), key.parent.key)
 
     def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         return {self._copy_key(path): dump({"metadata": {}, "zarr_consolidated_format": 1}, indent=_INDENT, sort_keys=True)}

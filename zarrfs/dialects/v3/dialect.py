@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.consolidated import groups_between
+from zarrfs.dialects.consolidated import by_original, groups_between
 from zarrfs.dialects.documents import (
     ATTRIBUTES,
     dump,
@@ -272,6 +272,10 @@ class V3Layout(Layout):
 
     def unsharded(self, key: Key, document: bytes) -> bytes:
         return self._unsharding.unsharded(key, document)
+
+    def copied_documents(self, key: Key, document: bytes) -> Mapping[Key, bytes]:
+        copied = copied_documents(parse_object(key, document, LOOSE)) or {}
+        return by_original(copied, lambda name: _copied_key(key, name))
 
     def copied_keys(self, key: Key, document: bytes) -> Mapping[str, Key]:
         return self._unsharding.copied_keys(key, document)

@@ -29,7 +29,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from zarrfs.dialects.base import Dialect, Documents, Edit, Layout
-from zarrfs.dialects.consolidated import zmetadata_fault
+from zarrfs.dialects.consolidated import by_original, zmetadata_documents, zmetadata_fault
 from zarrfs.dialects.documents import ATTRIBUTES, dump, merged, naming, parse_object, parsed, patched
 from zarrfs.dialects.drafts import DraftKeys, attributes_of, check_extensions
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE
@@ -235,6 +235,9 @@ class V3Draft2022Layout(Layout):
     def copy_fault(self, key: Key, data: bytes, *, of_members: bool) -> str | None:
         is_copy = self.form.software and key == copy_key(self.prefix)
         return zmetadata_fault(key, data, of_members=of_members) if is_copy else None
+
+    def copied_documents(self, key: Key, document: bytes) -> Mapping[Key, bytes]:
+        return by_original(zmetadata_documents(key, document), self.prefix.key)
 
     def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         key = self.copy_key(path)
