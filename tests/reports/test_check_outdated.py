@@ -100,6 +100,28 @@ def test_copies_that_other_programs_wrote_are_up_to_date(case: str) -> None:
         assert not checked(store).outdated.first
 
 
+def test_attributes_of_any_size_are_compared_by_their_values(tmp_path: Path) -> None:
+    store = consolidated(tmp_path / "s", 3)
+    many = {"nan": float("nan"), "list": [0.5] * 30_000, "k": {"a": [1, 2], "b": None}}
+    for key, indent in (("zarr.json", 1), ("a/zarr.json", 4)):
+        content = json.loads((store / key).read_text())
+        of = content if key.startswith("a") else content["consolidated_metadata"]["metadata"]["a"]
+        of["attributes"] = many
+        (store / key).write_text(json.dumps(content, indent=indent))
+    edited(store / "a/zarr.json", lambda content: content.pop("storage_transformers", None))
+    assert outdated(store) == []
+    edited(store / "a/zarr.json", lambda content: content["attributes"]["k"].pop("b"))
+    assert outdated(store) == [("/", "differs from a/zarr.json")]
+
+
+@pytest.mark.parametrize("nested", [b"[" * 50_000 + b"]" * 50_000, b"1" * 10_000])
+def test_a_document_that_no_parser_takes_ends_nothing(tmp_path: Path, nested: bytes) -> None:
+    store = consolidated(tmp_path / "s", 2)
+    (store / "a/.zattrs").write_bytes(b'{"deep": ' + nested + b"}")
+    report = checked(store)
+    assert report.complete and report.arrays >= 1
+
+
 def test_a_copy_of_2022_is_compared_too(tmp_path: Path) -> None:
     store = tmp_path / "s"
     shutil.copytree(CASES / "v3_draft2022_zarrpython/filters/store", store)

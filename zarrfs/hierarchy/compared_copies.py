@@ -14,9 +14,13 @@ from zarrfs.errors import MetadataError, ZarrfsError
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
+from zarrfs.model.metadata_values import plain
+from zarrfs.model.unparsed import Unparsed
 
 # Documents that are requested together.
 _BATCH = 256
+# Larger ones are not compared: their values may take a multiple of that in memory.
+_MAX_NBYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -109,7 +113,9 @@ def _differs(layout: Layout, node: Node, key: Key, stored: Mapping[Key, bytes], 
     """Return True if the document ``key`` of ``node`` has another meaning in the copy."""
     here, there = stored.get(key), copy.documents.get(key)
     # Some programs store no empty attributes, and copy them.
-    if key == copy.key or _plain(here or b"{}") == _plain(there or b"{}"):
+    if key == copy.key or max(len(each or b"") for each in (here, there)) > _MAX_NBYTES:
+        return False
+    if _plain(here or b"{}") == _plain(there or b"{}"):
         return False
     if here is None or there is None:
         return True
@@ -123,11 +129,13 @@ def _differs(layout: Layout, node: Node, key: Key, stored: Mapping[Key, bytes], 
 def _meaning(node: Node | None) -> object:
     if node is None or isinstance(node, UnsupportedNode):
         return None
-    return _plain(json.dumps(node.attributes, default=repr).encode()), getattr(node, "metadata", None)
+    # Those of large documents may be unparsed.
+    attributes = {name: _plain(each.data) if isinstance(each, Unparsed) else each for name, each in node.attributes.items()}
+    return plain(attributes), getattr(node, "metadata", None)
 
 
 def _plain(document: bytes) -> object:
     try:
         return json.loads(document)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

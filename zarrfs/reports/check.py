@@ -87,7 +87,8 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
     async for node in walk(hierarchy, config, path):
         report.nodes += 1
         await _look_beside(hierarchy, node, report)
-        with suppress(ZarrfsError):  # of a store that fails, as reported by others
+        # A failure here is one of the store or of a dialect, and reported otherwise.
+        with suppress(Exception):
             await copies.meet(node)
         await _look_for_unknown(hierarchy, node, report)
         await _look_at_copy(hierarchy, node, report)
@@ -108,7 +109,7 @@ async def _survey(config: MountConfig, store: Store, hierarchy: Hierarchy, path:
                     yield node.path
             case GroupNode():
                 await _look_at_names(hierarchy, store, node, report)
-    with suppress(ZarrfsError):
+    with suppress(Exception):
         await copies.end()
 
 
@@ -126,7 +127,7 @@ async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None
 
 async def _look_for_unknown(hierarchy: Hierarchy, node: Node, report: Report) -> None:
     """Report documents of no known layout: what they describe is missing in every view."""
-    with suppress(ZarrfsError):  # `_look_beside` reads the same documents
+    with suppress(Exception):  # as reported by `_look_beside`, which reads the same documents
         for key in await unknown_documents(hierarchy, node):
             report.unchecked.add(Finding(node.path, "a document of no known layout: damaged, or of a later version of Zarr", key))
 
