@@ -363,20 +363,25 @@ async def test_a_codec_of_v3_whose_options_are_omitted_has_them(codec: object, e
     assert opened(view)[...].tolist() == [5, 5, 5, 5]
 
 
-@pytest.mark.parametrize("kind", ["zlib", "bz2", "lz4", "lzma"])
-@trio_test
-async def test_a_new_array_with_a_codec_of_numcodecs_whose_options_are_omitted(kind: str) -> None:
-    """zarr-python leaves defaults out of the document, which the documents of v2 have to state, and writes it again with attributes."""
-    document = ARRAY | {"codecs": [*ARRAY["codecs"], {"name": f"numcodecs.{kind}", "configuration": {}}], "attributes": {}}
+async def stored_after(*documents: dict[str, Any]) -> dict[str, bytes]:
+    """Return the store, of v2, in which these documents were written one after another for the array ``a``."""
     store = MemoryStore()
     await fill(store, {".zgroup": b'{"zarr_format": 2}'})
     async with tree_over(store) as tree:
         folder = await walk(tree, "zarr3")
         assert isinstance(folder, Directory)
         await folder.mkdir("a")
-        await write(tree, "zarr3/a/zarr.json", json.dumps(document).encode())
-        await write(tree, "zarr3/a/zarr.json", json.dumps(document | {"attributes": {"units": "m"}, "shape": [5, 3]}).encode())
-    stored = await contents(store)
+        for document in documents:
+            await write(tree, "zarr3/a/zarr.json", json.dumps(document).encode())
+    return await contents(store)
+
+
+@pytest.mark.parametrize("kind", ["zlib", "bz2", "lz4", "lzma"])
+@trio_test
+async def test_a_new_array_with_a_codec_of_numcodecs_whose_options_are_omitted(kind: str) -> None:
+    """zarr-python leaves defaults out of the document, which the documents of v2 have to state, and writes it again with attributes."""
+    document = ARRAY | {"codecs": [*ARRAY["codecs"], {"name": f"numcodecs.{kind}", "configuration": {}}], "attributes": {}}
+    stored = await stored_after(document, document | {"attributes": {"units": "m"}, "shape": [5, 3]})
     made = json.loads(stored["a/.zarray"])
     assert made["compressor"] == numcodecs.get_codec({"id": kind}).get_config()
     assert made["shape"] == [5, 3]
@@ -396,15 +401,7 @@ async def test_a_new_array_with_a_filter_whose_output_type_is_omitted(data_type:
     """zarr-python leaves `astype` out, and writes the document again with attributes."""
     filter_ = {"name": f"numcodecs.{options['id']}", "configuration": {k: v for k, v in options.items() if k != "id"}}
     document = ARRAY | {"data_type": data_type, "codecs": [filter_, *ARRAY["codecs"]], "attributes": {}}
-    store = MemoryStore()
-    await fill(store, {".zgroup": b'{"zarr_format": 2}'})
-    async with tree_over(store) as tree:
-        folder = await walk(tree, "zarr3")
-        assert isinstance(folder, Directory)
-        await folder.mkdir("a")
-        await write(tree, "zarr3/a/zarr.json", json.dumps(document).encode())
-        await write(tree, "zarr3/a/zarr.json", json.dumps(document | {"attributes": {"units": "m"}}).encode())
-    stored = await contents(store)
+    stored = await stored_after(document, document | {"attributes": {"units": "m"}})
     assert json.loads(stored["a/.zarray"])["filters"] == [numcodecs.get_codec(options).get_config()]
     assert json.loads(stored["a/.zattrs"]) == {"units": "m"}
 
