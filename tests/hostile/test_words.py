@@ -359,6 +359,9 @@ def refused_writes(path: Path) -> None:
         os.rename(path / "raw" / NAME, path / "chunks" / NAME)
     with contextlib.suppress(OSError):
         shutil.rmtree(path / "chunks" / "arrays" / NAME)
+    # Of what was refused in a folder that was removed umount says nothing.
+    with pytest.raises(OSError, match="Invalid"):
+        (path / "chunks/arrays/bad/.zarray").write_text(array(dtype=WORD))
 
 
 @pytest.mark.fuse
