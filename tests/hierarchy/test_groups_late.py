@@ -12,26 +12,20 @@ from trio.testing import MockClock, trio_test
 
 from tests.hierarchy.test_several_steps import npy
 from tests.support.stores import HangingStore, contents
-from tests.support.trees import load, names, opened, read, tree_over, walk, write
+from tests.support.trees import folder_at, load, names, opened, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry, StoreError, StoreTimeout
 from zarrfs.keys import APART, Key, Prefix
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.vfs.node import Directory, OpenFlags
+from zarrfs.vfs.node import OpenFlags
 
 OLD, CHANGED = np.full(16, 7, "<i4"), np.r_[np.full(8, 7, "<i4"), np.full(8, 99, "<i4")]
 OPTIONS = {"new_chunks": "8", "timeout": "10"}
 
 
-async def folder(tree: MountTree, path: str) -> Directory:
-    found = await walk(tree, path)
-    assert isinstance(found, Directory)
-    return found
-
-
 async def make_group(tree: MountTree) -> None:
     """Create the array ``g/a``."""
-    await (await folder(tree, "npy")).mkdir("g")
+    await (await folder_at(tree, "npy")).mkdir("g")
     await write(tree, "npy/g/a.npy", npy(OLD))
 
 
@@ -51,9 +45,9 @@ async def test_what_is_open_in_a_group_follows_a_rename_whose_outcome_is_not_kno
         await chunk.write(0, CHANGED[8:].tobytes())
         whole = await opened(tree, "npy/g/a.npy", OpenFlags(write=True))
         await whole.write(128, np.int32(5).tobytes())
-        _, temporary = await (await folder(tree, "chunks/g")).create(".notes", OpenFlags(write=True))
+        _, temporary = await (await folder_at(tree, "chunks/g")).create(".notes", OpenFlags(write=True))
         await temporary.write(0, b"notes")
-        root = await folder(tree, view)
+        root = await folder_at(tree, view)
         store.hang(".zarrfs/*/old/*", "rename_prefix", "rename")
         with pytest.raises(StoreTimeout):
             await root.rename("g", root, "h")
@@ -69,7 +63,7 @@ async def test_what_is_open_in_a_group_follows_a_rename_whose_outcome_is_not_kno
         for each in chunk, whole, temporary:
             await each.release()
         assert await read(tree, "chunks/h/.notes") == b"notes"
-        await (await folder(tree, "chunks/h")).unlink(".notes")
+        await (await folder_at(tree, "chunks/h")).unlink(".notes")
         assert await tree.publish_all() == []
     async with tree_over(inner, new_dialect=dialect, **OPTIONS) as tree:
         np.testing.assert_array_equal(await load(tree, "npy/h/a.npy"), np.r_[np.int32(5), CHANGED[1:]])
@@ -112,7 +106,7 @@ async def test_what_is_open_in_a_group_follows_a_rename_that_fails_and_takes_eff
         store.failing = "g/"
         if is_late:
             store.hang("g/", "rename_prefix")
-        root = await folder(tree, view)
+        root = await folder_at(tree, view)
         with pytest.raises(StoreError):
             await root.rename("g", root, "h")
         store.answer()
@@ -146,16 +140,16 @@ async def test_nothing_is_left_of_an_array_that_is_removed_late(
     store = FailingLate(inner)
     async with tree_over(store, new_dialect=dialect, **OPTIONS) as tree:
         await make_group(tree)
-        await (await folder(tree, "npy")).sync()
+        await (await folder_at(tree, "npy")).sync()
         if fails:
             store.failing = step[0]
-            await (await folder(tree, "npy/g")).unlink("a.npy")
+            await (await folder_at(tree, "npy/g")).unlink("a.npy")
         else:
             store.hang(*step)
             with pytest.raises(StoreTimeout):
-                await (await folder(tree, "npy/g")).unlink("a.npy")
+                await (await folder_at(tree, "npy/g")).unlink("a.npy")
             assert store.hanging
-            root = await folder(tree, "npy")
+            root = await folder_at(tree, "npy")
             with pytest.raises(StoreTimeout):
                 await root.rename("g", root, "h")
             store.answer()
@@ -181,7 +175,7 @@ async def test_the_copy_has_attributes_that_are_stored_late(autojump_clock: Mock
         store.hang(key, "set")
         with pytest.raises(StoreTimeout):
             await write(tree, "chunks/g/.zattrs", b'{"n": 2}')
-        root = await folder(tree, "npy")
+        root = await folder_at(tree, "npy")
         with pytest.raises(StoreTimeout):
             await root.rename("g", root, "h")
         await write(tree, "chunks/.zattrs", b'{"n": 4}')
@@ -209,7 +203,7 @@ async def test_the_copy_is_renewed_after_the_rename_of_an_array_that_ends_late(a
     async with tree_over(store, new_dialect="v3_2022", **OPTIONS) as tree:
         await make_group(tree)
         await write(tree, "chunks/.zmetadata", b'{"zarr_consolidated_format": 1, "metadata": {}}')
-        there = await folder(tree, "npy/g")
+        there = await folder_at(tree, "npy/g")
         store.hang(step, "rename", "rename_prefix")
         with pytest.raises(StoreTimeout):
             await there.rename("a.npy", there, "b.npy")

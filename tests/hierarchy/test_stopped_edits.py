@@ -17,9 +17,8 @@ from trio.testing import trio_test
 from tests.hierarchy.test_amending import STORES as STORES_WITH_COPIES
 from tests.hierarchy.test_several_steps import STORES, Faulty, Killed, npy
 from tests.support.stores import fill
-from tests.support.trees import load, names, read, tree_of, tree_over, walk, write
+from tests.support.trees import folder_at, load, names, read, tree_of, tree_over, write
 from zarrfs.buffers import Buffer
-from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry, StaleEntry, StoreFull, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.records import Record
@@ -28,7 +27,7 @@ from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
-from zarrfs.vfs.node import Directory, OpenFlags
+from zarrfs.vfs.node import OpenFlags
 
 pytestmark = pytest.mark.logs("")
 ELEMENTS = np.arange(1, 9, dtype="<i4")
@@ -46,12 +45,6 @@ DOCUMENT = json.dumps(
 ).encode()
 
 
-async def folder(tree: MountTree, path: str) -> Directory:
-    found = await walk(tree, path)
-    assert isinstance(found, Directory)
-    return found
-
-
 @pytest.mark.parametrize("dialect", ["v0", "v2"])
 def test_a_chunk_that_waits_for_its_document_is_stored_with_the_second_attempt(dialect: str, tmp_path: Path) -> None:
     """The first one reports the full disk. In v0 it had created the array already, and the chunk then belonged to nothing."""
@@ -61,7 +54,7 @@ def test_a_chunk_that_waits_for_its_document_is_stored_with_the_second_attempt(d
         await trio.Path(path).mkdir()
         store = Faulty(path, STORES["exchange"])
         async with tree_over(store, f"file:{path}", new_dialect=dialect, watch="no") as tree:
-            await (await folder(tree, "chunks")).mkdir("n")
+            await (await folder_at(tree, "chunks")).mkdir("n")
             await write(tree, "chunks/n/1", ELEMENTS[4:].tobytes())
             store.at = store.count + at
             with suppress(StoreFull):
@@ -84,8 +77,8 @@ def test_a_chunk_that_waits_for_its_document_is_stored_with_the_second_attempt(d
 async def test_the_fsync_of_a_chunk_that_waits_is_carried_out_with_the_document(tmp_path: Path) -> None:
     """A kill lost the chunk, which was only queued for its shard, although all was synced."""
     async with tree_of(tmp_path, new_dialect="v3", new_shards="2", shard_delay="3600") as tree:
-        await (await folder(tree, "chunks")).mkdir("n")
-        _, handle = await (await folder(tree, "chunks/n")).create("1", OpenFlags(read=False, write=True))
+        await (await folder_at(tree, "chunks")).mkdir("n")
+        _, handle = await (await folder_at(tree, "chunks/n")).create("1", OpenFlags(read=False, write=True))
         await handle.write(0, ELEMENTS[4:].tobytes())
         await handle.fsync()
         await handle.release()
@@ -151,7 +144,7 @@ def test_a_killed_creation_leaves_no_array_of_v0_without_the_folder_of_its_chunk
         store.at, store.kills, store.late = at, True, True
         with suppress(Killed, BaseExceptionGroup):
             async with tree_over(store, f"file:{path}", new_dialect="v0", watch="no") as tree:
-                await (await folder(tree, "chunks")).mkdir("n")
+                await (await folder_at(tree, "chunks")).mkdir("n")
                 await write(tree, "chunks/n/.zarray", DOCUMENT)
         store.end_process()
         await store.inner.aclose()
@@ -228,7 +221,7 @@ async def test_an_edit_that_waits_for_another_mount_is_refused_if_that_renames_i
     """It was refused after it had changed the renamed array, of which a consolidated copy then differed."""
     inner = FolderStore(str(tmp_path))
     async with aclosing(AskedForLock(inner)) as store, tree_over(store, f"file:{tmp_path}", watch="no") as tree:
-        await (await folder(tree, "npy")).mkdir("g")
+        await (await folder_at(tree, "npy")).mkdir("g")
         await write(tree, "npy/g/a.npy", npy(ELEMENTS))
         await write(tree, "chunks/g/a/.zattrs", b'{"units": "old"}')
         before = (tmp_path / "g/a/zarr.json").read_bytes()
@@ -257,17 +250,17 @@ async def test_an_array_that_another_mount_has_renamed_does_not_return_from_its_
     """Its documents were written out of the consolidated copy as it was known: an array without chunks, which read as fill value."""
     options = {"new_dialect": dialect, "watch": "no"}
     async with tree_of(tmp_path, **options) as tree, tree_of(tmp_path, **options) as other:
-        await (await folder(tree, "npy")).mkdir("g")
+        await (await folder_at(tree, "npy")).mkdir("g")
         await write(tree, "npy/g/a.npy", npy(ELEMENTS))
         editor = NodeEditor(tree.hierarchy, tree.store, tree.intents, new_dialect=dialect)
         assert await editor.consolidate(ROOT)
         await load(other, "npy/g/a.npy")
-        await (await folder(tree, "npy/g")).rename("a.npy", await folder(tree, "npy/g"), "first.npy")
+        await (await folder_at(tree, "npy/g")).rename("a.npy", await folder_at(tree, "npy/g"), "first.npy")
         if renamed == "a":
             with suppress(NoSuchEntry):
-                await (await folder(other, "npy/g")).rename("a.npy", await folder(other, "npy/g"), "second.npy")
+                await (await folder_at(other, "npy/g")).rename("a.npy", await folder_at(other, "npy/g"), "second.npy")
         else:
-            await (await folder(other, "npy")).rename("g", await folder(other, "npy"), "h")
+            await (await folder_at(other, "npy")).rename("g", await folder_at(other, "npy"), "h")
     async with tree_of(tmp_path, **options) as tree:
         (group,) = await names(tree, "npy")
         assert await names(tree, f"npy/{group}") == {"first.npy"}
@@ -292,7 +285,7 @@ def test_no_array_without_its_chunks_is_left_by_a_kill_and_another_mount(does: s
         path, options = tmp_path / str(at), {"new_dialect": "v3_2019", "watch": "no"}
         await trio.Path(path).mkdir()
         async with tree_of(path, **options) as tree:
-            await (await folder(tree, "npy")).mkdir("g")
+            await (await folder_at(tree, "npy")).mkdir("g")
             await write(tree, "npy/g/a.npy", npy(ELEMENTS))
         async with tree_of(path, **options) as other:
             await load(other, "npy/g/a.npy")
@@ -301,7 +294,7 @@ def test_no_array_without_its_chunks_is_left_by_a_kill_and_another_mount(does: s
             with suppress(Killed, BaseExceptionGroup):
                 async with tree_over(store, f"file:{path}", **options) as tree:
                     if does == "rename":
-                        await (await folder(tree, "npy/g")).rename("a.npy", await folder(tree, "npy/g"), "b.npy")
+                        await (await folder_at(tree, "npy/g")).rename("a.npy", await folder_at(tree, "npy/g"), "b.npy")
                     else:
                         await write(tree, "npy/g/a.npy", npy(ELEMENTS[:3]))
             store.end_process()
@@ -309,11 +302,11 @@ def test_no_array_without_its_chunks_is_left_by_a_kill_and_another_mount(does: s
             with suppress(ZarrfsError):
                 match then:
                     case "g to h":
-                        await (await folder(other, "npy")).rename("g", await folder(other, "npy"), "h")
+                        await (await folder_at(other, "npy")).rename("g", await folder_at(other, "npy"), "h")
                     case "a.npy removed":
-                        await (await folder(other, "npy/g")).unlink("a.npy")
+                        await (await folder_at(other, "npy/g")).unlink("a.npy")
                     case _:
-                        await (await folder(other, "npy/g")).rename("a.npy", await folder(other, "npy/g"), "k.npy")
+                        await (await folder_at(other, "npy/g")).rename("a.npy", await folder_at(other, "npy/g"), "k.npy")
         async with tree_of(path, **options) as tree:
             await tree.recover()
             kept = list(path.glob(".zarrfs/*.kept"))

@@ -59,6 +59,13 @@ async def walk(tree: MountTree | Directory, path: str) -> VfsNode:
     return node
 
 
+async def folder_at(tree: MountTree | Directory, path: str) -> Directory:
+    """Return the folder at ``path``."""
+    found = await walk(tree, path)
+    assert isinstance(found, Directory)
+    return found
+
+
 async def listing(tree: MountTree | Directory, path: str = "") -> dict[str, Entry]:
     """Return the entries of a folder, by name. Checks that names are unique and that lookup agrees with the listing."""
     folder = await walk(tree, path)

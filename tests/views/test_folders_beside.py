@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from trio.testing import trio_test
 
-from tests.support.trees import names, tree_over, walk
-from zarrfs.daemon.mount_tree import MountTree
+from tests.support.trees import folder_at, names, tree_over
 from zarrfs.errors import DirectoryNotEmpty
 from zarrfs.fuse.errno import errno_of
 from zarrfs.stores.folder.store import FolderStore
-from zarrfs.vfs.node import Directory
 
 DIALECTS = pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022", "v3_2022:text"])
 VIEWS = pytest.mark.parametrize("view", ["chunks", "zarr3", "npy"])
@@ -28,24 +26,18 @@ def path(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def folder(tree: MountTree, path: str) -> Directory:
-    found = await walk(tree, path)
-    assert isinstance(found, Directory)
-    return found
-
-
 @DIALECTS
 @VIEWS
 @trio_test
 async def test_a_folder_is_removed_if_it_holds_nothing(dialect: str, view: str, path: Path) -> None:
     async with tree_over(FolderStore(str(path)), new_dialect=dialect) as tree:
-        root = await folder(tree, view)
+        root = await folder_at(tree, view)
         # With a document of its own from now on.
-        await (await folder(tree, "npy")).mkdir("made")
+        await (await folder_at(tree, "npy")).mkdir("made")
         (path / "made").mkdir()
         await root.rmdir("empty")
         # Its parent gets a document first: it would vanish with its last member.
-        await (await folder(tree, f"{view}/nested")).rmdir("deep")
+        await (await folder_at(tree, f"{view}/nested")).rmdir("deep")
         assert not (path / "nested/deep").exists()
         for name in ("nested", "made"):
             await root.rmdir(name)
@@ -59,7 +51,7 @@ async def test_a_folder_is_removed_if_it_holds_nothing(dialect: str, view: str, 
 async def test_a_folder_with_what_no_view_shows_is_not_removed(dialect: str, view: str, path: Path) -> None:
     async with tree_over(FolderStore(str(path)), new_dialect=dialect) as tree:
         with pytest.raises(DirectoryNotEmpty, match="'note'"):
-            await (await folder(tree, f"{view}/full")).rmdir("deep")
+            await (await folder_at(tree, f"{view}/full")).rmdir("deep")
         assert "deep" in await names(tree, f"{view}/full")
     assert (path / "full/deep/note").read_bytes() == b"precious"
 
@@ -70,7 +62,7 @@ async def test_a_folder_with_what_no_view_shows_is_not_removed(dialect: str, vie
 async def test_a_folder_is_copied_when_it_is_moved(dialect: str, view: str, path: Path) -> None:
     # Documents are in other places than what the folder shows: a rename of both is not one step.
     async with tree_over(FolderStore(str(path)), new_dialect=dialect) as tree:
-        root = await folder(tree, view)
+        root = await folder_at(tree, view)
         for name in ("empty", "full"):
             with pytest.raises(Exception, match="beside the keys of its hierarchy") as raised:
                 await root.rename(name, root, "moved")
@@ -81,7 +73,7 @@ async def test_a_folder_is_copied_when_it_is_moved(dialect: str, view: str, path
 @trio_test
 async def test_the_folders_of_a_hierarchy_are_no_folders_of_its_nodes(path: Path) -> None:
     async with tree_over(FolderStore(str(path)), new_dialect="v3_2022") as tree:
-        root = await folder(tree, "npy")
+        root = await folder_at(tree, "npy")
         for name in ("data", "meta", "kept"):
             await root.mkdir(name)
         (path / "data/root").mkdir(parents=True)

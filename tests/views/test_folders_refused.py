@@ -12,7 +12,7 @@ from trio.testing import trio_test
 from tests.support.arrays import Example, store_of
 from tests.support.small_stores import array_document
 from tests.support.stores import contents
-from tests.support.trees import READ_ONLY, names, read, tree_over, walk, write
+from tests.support.trees import READ_ONLY, folder_at, names, read, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import (
     AcrossViews,
@@ -33,12 +33,6 @@ LOST = pytest.mark.logs("write failed, data lost")
 VIEWS = pytest.mark.parametrize("view", ["chunks", "zarr3"])
 TEMPORARY = f"k.{'0' * 32}.partial"
 CODECS = {"compressor": {"id": "zlib", "level": 1}}
-
-
-async def folder(tree: MountTree, path: str) -> Directory:
-    found = await walk(tree, path)
-    assert isinstance(found, Directory)
-    return found
 
 
 @asynccontextmanager
@@ -67,7 +61,7 @@ async def example(view: str) -> AsyncIterator[tuple[MountTree, Directory]]:
     before = await contents(store)
     async with tree_over(store) as tree:
         # The root of the view.
-        yield tree, await folder(tree, view)
+        yield tree, await folder_at(tree, view)
     assert await contents(store) == before
 
 
@@ -88,7 +82,7 @@ async def test_a_file_is_no_folder_and_a_folder_is_no_file(view: str) -> None:
         with pytest.raises(NotADirectory, match=rf"'{told}' is a file"):
             await root.rename("g", root, told)
         with pytest.raises(NameInvalid, match="into itself"):
-            await root.rename("g", await folder(tree, f"{view}/g"), "below")
+            await root.rename("g", await folder_at(tree, f"{view}/g"), "below")
         await root.rename("g", root, "g")
 
 
@@ -126,7 +120,7 @@ async def test_the_name_that_a_file_has_is_no_rename(view: str) -> None:
         await root.rename(TEMPORARY, root, TEMPORARY)
         assert await read(root, TEMPORARY) == b"kept"
         document = ".zarray" if view == "chunks" else "zarr.json"
-        array = await folder(tree, f"{view}/a")
+        array = await folder_at(tree, f"{view}/a")
         before = await read(array, document)
         await array.rename(document, array, document)
         assert await read(array, document) == before
@@ -136,7 +130,7 @@ async def test_the_name_that_a_file_has_is_no_rename(view: str) -> None:
 @trio_test
 async def test_the_time_of_a_folder_holds_while_files_in_it_are_written(view: str) -> None:
     async with example(view) as (tree, _):
-        array = await folder(tree, f"{view}/a")
+        array = await folder_at(tree, f"{view}/a")
         async with opened(tree, f"{view}/a/{'0' if view == 'chunks' else 'c/0'}", WRITE) as handle:
             await handle.write(0, b"\1\0")
             await array.set_mtime(5_000_000_000)
@@ -147,7 +141,7 @@ async def test_the_time_of_a_folder_holds_while_files_in_it_are_written(view: st
 async def test_a_temporary_file_covers_the_chunk_that_another_program_stores_under_its_name() -> None:
     """The folder becomes an array by another program after a program has begun to fill it."""
     async with tree_over(await store_of()) as tree:
-        await (await folder(tree, "chunks")).mkdir("n")
+        await (await folder_at(tree, "chunks")).mkdir("n")
         await write(tree, "chunks/n/0", b"ours")
         for key, value in Example((4,), (2,)).values("n").items():
             await tree.store.set(Key(key), value)

@@ -23,7 +23,7 @@ from tests.support import reader_v3_2019 as reader
 from tests.support.cases import cases
 from tests.support.comparing import tree_below
 from tests.support.stores import FailingStore, contents, fill
-from tests.support.trees import load, names, read, tree_of, tree_over, walk, write
+from tests.support.trees import folder_at, load, names, read, tree_of, tree_over, walk, write
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import ContentInvalid, NameInvalid, NoSuchEntry, NotPermitted, StoreFull
 from zarrfs.stores.memory import MemoryStore
@@ -47,12 +47,6 @@ async def scene(folder: Path, inside: str, case: Any = HIERARCHY, **options: Any
     shutil.copytree(case.path, store / inside)
     async with tree_of(store, **options) as tree:
         yield tree, f"/{inside}" if inside else "", store / inside
-
-
-async def folder_at(tree: MountTree, path: str) -> Directory:
-    found = await walk(tree, path)
-    assert isinstance(found, Directory)
-    return found
 
 
 @PREFIXES

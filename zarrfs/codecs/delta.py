@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, only, plain_dtype
-from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter, with_astype
+from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter, with_types
 from zarrfs.model.codec_spec import CodecSpec
 
 
@@ -31,7 +31,7 @@ class Delta(NumpyFilter):
 
     @classmethod
     def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
-        return with_astype(spec)
+        return with_types(spec)
 
     @classmethod
     def from_spec(cls, spec: CodecSpec) -> Self:

@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, number, only, plain_dtype
-from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter, with_astype
+from zarrfs.codecs.numpy_filter import NUMBERS, NumpyFilter, with_types
 from zarrfs.model.codec_spec import CodecSpec
 
 
@@ -40,7 +40,7 @@ class FixedScaleOffset(NumpyFilter):
 
     @classmethod
     def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
-        return with_astype(spec if given(spec, "dtype") else CodecSpec(spec.name, {**spec.configuration, "dtype": dtype.str}))
+        return with_types(spec, dtype)
 
     def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
         return self._codec.dtype, self._codec.astype

@@ -221,12 +221,17 @@ class FilterOnBytes:
         return decoded
 
 
-def with_astype(spec: CodecSpec) -> CodecSpec:
-    """Return a filter with the type of its output, which is by default that of its input: zarr-python omits it, numcodecs does not."""
-    config = spec.configuration
-    if config.get("dtype") is None or config.get("astype") is not None:
-        return spec
-    return CodecSpec(spec.name, {**config, "astype": config["dtype"]})
+def with_types(spec: CodecSpec, dtype: Dtype | None = None) -> CodecSpec:
+    """Return a filter with both of its types: that of its input (if omitted, ``dtype``), and that of its output, by default the same.
+
+    zarr-python omits them, numcodecs does not.
+    """
+    config = dict(spec.configuration)
+    if config.get("dtype") is None and dtype is not None:
+        config["dtype"] = dtype.str
+    if config.get("astype") is None and config.get("dtype") is not None:
+        config["astype"] = config["dtype"]
+    return spec if config == spec.configuration else CodecSpec(spec.name, config)
 
 
 def _elements(data: Buffer, dtype: Dtype) -> NDArray:

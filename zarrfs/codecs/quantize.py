@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from zarrfs.codecs.base import Dtype
 from zarrfs.codecs.configuration import given, integer, only, plain_dtype
-from zarrfs.codecs.numpy_filter import NumpyFilter, with_astype
+from zarrfs.codecs.numpy_filter import NumpyFilter, with_types
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.data_type import little_endian
 
@@ -44,7 +44,7 @@ class Quantize(NumpyFilter):
 
     @classmethod
     def complete(cls, spec: CodecSpec, dtype: Dtype) -> CodecSpec:
-        return with_astype(spec if given(spec, "dtype") else CodecSpec(spec.name, {**spec.configuration, "dtype": dtype.str}))
+        return with_types(spec, dtype)
 
     def types(self, dtype: Dtype) -> tuple[Dtype, Dtype]:
         return self._codec.dtype, self._codec.astype

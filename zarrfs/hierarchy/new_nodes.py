@@ -25,7 +25,8 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside, is_implicit
 from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
-from zarrfs.hierarchy.hidden_keys import described_by, foreign, hidden_keys, require_own
+from zarrfs.hierarchy.foreign_documents import described_by, foreign, require_own
+from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.missing_groups import missing_groups
 from zarrfs.hierarchy.nodes import Hierarchy

@@ -34,7 +34,7 @@ class QueuedShards:
         """Store what is queued for an array before its shape changes. Raises the first failure.
 
         Not if the array only grows and whole chunks are queued: each step of a time series would store a shard. A chunk that was changed
-        in part is merged by the shape of that time.
+        in part is stored before its edge moves.
         """
         if any(map(lt, shape, before)) or any(each.merge for shard in self._of(node) for each in shard.all().values()):
             await self.publish(node)

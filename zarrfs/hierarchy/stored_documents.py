@@ -14,7 +14,7 @@ from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import MAX_NBYTES, SMALL_NBYTES
 from zarrfs.dialects.json_text import LargeDocument as Large
 from zarrfs.errors import StoreAccessDenied
-from zarrfs.hierarchy.hidden_keys import foreign
+from zarrfs.hierarchy.foreign_documents import foreign
 from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.probe import Document, GetDocuments, Probe
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
@@ -80,10 +80,8 @@ class StoredDocuments:
         if document is None or document != content:
             document = Large(content)
         self._measured[key] = document
-        while len(self._measured) > 1 and sum(map(len, self._measured.values())) > _MEASURED_NBYTES:
+        while sum(map(len, self._measured.values())) > _MEASURED_NBYTES:
             self._measured.popitem(last=False)
-        if len(document) > _MEASURED_NBYTES:
-            self._measured.clear()
         return document
 
     def probe(self, path: NodePath, layouts: Sequence[Layout], expected: str | None, get: GetDocuments) -> Probe:

@@ -1,11 +1,11 @@
 """Documents of no known layout, under names that only documents have: damaged ones, such of a later version, and other files.
 
-No view shows them, and no node is created over them (`zarrfs.hierarchy.hidden_keys.require_own`).
+No view shows them, and no node is created over them (`zarrfs.hierarchy.foreign_documents.require_own`).
 """
 
 from __future__ import annotations
 
-from zarrfs.hierarchy.hidden_keys import foreign
+from zarrfs.hierarchy.foreign_documents import foreign
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import Key
 from zarrfs.model.metadata import Node, UnsupportedNode
