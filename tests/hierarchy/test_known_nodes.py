@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import weakref
 
 import pytest
 from trio.testing import trio_test
@@ -72,3 +73,20 @@ def test_the_first_of_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     for path in paths:
         nodes.put(path, KnownNode(GroupNode(path=path, dialect="v2"), b"", 1e9))
     assert [path in nodes for path in paths] == [False, True, True]
+
+
+@trio_test
+async def test_of_many_arrays_that_were_opened_few_are_kept_ready_and_those_in_use_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each took 10 KB, as long as its documents were known."""
+    monkeypatch.setattr(known_nodes, "MAX_OPEN_ARRAYS", 2)
+    found = reading(await store_of(*[A] * 6), ttl=1e9)
+    used = await found.array("a")
+    generation = used.reader.generation()
+    ready = {name: weakref.ref(await found.array(name)) for name in "bcdef"}
+    gc.collect()
+    assert [name for name, array in ready.items() if array() is not None] == ["e", "f"]
+    assert await found.array("a") is used and used.reader.generation() == generation
+    # The use of an array puts it behind the others.
+    gc.collect()
+    assert [name for name, array in ready.items() if array() is not None] == ["f"]
+    assert await (await found.array("b")).array.read_chunk((0,)) is not None

@@ -113,8 +113,8 @@ class Hierarchy:
                 array = Array(node, chunks_of(self._chunk_store, node, self._layers, live), self._counters, self._layers.budget)
             except Exception as error:
                 raise error if isinstance(error, ZarrfsError) else MetadataError(reason_of(path, error), key=path) from error
-            known.open_array = live.open_array = open_array = OpenArray(array, self._readers, live)
-        return open_array
+            live.open_array = open_array = OpenArray(array, self._readers, live)
+        return self._known.keep_open(path, known, open_array)
 
     async def is_current(self, open_array: OpenArray) -> bool:
         """Return True if the documents of an array are unchanged since it was returned.
