@@ -144,6 +144,14 @@ def test_each_copy_above_a_node_is_compared(tmp_path: Path) -> None:
     assert outdated(store) == [("/", "lacks /g/h/new"), ("/g", "lacks /g/h/new")]
 
 
+def test_attributes_without_a_group_are_not_missing_in_a_copy(tmp_path: Path) -> None:
+    """A kill left them, and no update of the copy ended the report."""
+    store = consolidated(tmp_path / "s", 2)
+    (store / "left").mkdir()
+    (store / "left/.zattrs").write_text('{"units": "m"}')
+    assert outdated(store) == []
+
+
 def test_the_command_names_it_and_ends_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = consolidated(tmp_path / "s", 3)
     renamed(store)

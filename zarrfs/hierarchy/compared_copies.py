@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from zarrfs.dialects.base import Layout
 from zarrfs.errors import MetadataError, ZarrfsError
+from zarrfs.hierarchy.consolidated import is_implicit
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
@@ -84,7 +85,8 @@ class ComparedCopies:
                 copy.left.pop(key, None)
             # A group's own document is in a copy beside it, and not in one that it has itself.
             own = [key for key in stored if key != copy.key and (node.path != copy.path or key in copy.documents)]
-            if not own or isinstance(node, UnsupportedNode):
+            # Attributes alone, left by a kill, are no node of v2: no copy lists them.
+            if not own or is_implicit(node) or isinstance(node, UnsupportedNode):
                 continue
             if not any(key in copy.documents for key in own):
                 self._add(copy, f"lacks {node.path}")

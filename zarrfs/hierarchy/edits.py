@@ -279,8 +279,8 @@ class NodeEditor:
                 if edit.shape is not None:
                     raise MetadataError(f"{path}: a group has no shape", key=path)
                 if edit.attributes:
-                    group = GroupNode(path=path, dialect=layout.dialect.name, attributes=edit.attributes)
-                    await self._new.make_group(layout, group)
+                    async with copies_recorded(self._intents, self._copies, layout, path):
+                        await self._new.make_group(layout, path, edit.attributes)
                 return
             with self._hierarchy.live.amending(path) if edit == Edit(attributes=edit.attributes) else nullcontext():
                 await self._amend(layout, path, edit)

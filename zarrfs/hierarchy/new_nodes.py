@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing, suppress
+from typing import Any
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.dialects.base import Layout
@@ -314,11 +315,11 @@ class NewNodes:
         ]
         await erase_keys(self._store, left)
 
-    async def make_group(self, layout: Layout, group: GroupNode) -> None:
+    async def make_group(self, layout: Layout, path: NodePath, attributes: Mapping[str, Any]) -> None:
         """Store the documents of a group that has none. Raises as `check`."""
-        await self.check(layout, group.path)
-        await self.make_parents(layout, group.path)
-        await self.write(layout, group)
+        await self.check(layout, path)
+        await self.make_parents(layout, path)
+        await self.write(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=attributes))
 
     async def _require_own(self, layout: Layout, path: NodePath) -> None:
         """Raise `MetadataError` if a document of a node at ``path``, or of a group above that has none, would replace another file."""
