@@ -121,8 +121,17 @@ HOMES = {
         "command.mount_helper",
         "vfs.spill_buffer",
         "memory.spill",
+        "memory.written_out",
     },
-    "ctypes": {"daemon.malloc", "codecs", "stores", "lifecycle.umount2", "lifecycle.as_owner", "lifecycle.watcher"},
+    "ctypes": {
+        "memory.written_out",
+        "daemon.malloc",
+        "codecs",
+        "stores",
+        "lifecycle.umount2",
+        "lifecycle.as_owner",
+        "lifecycle.watcher",
+    },
     "mmap": {"memory", "arrays.slab_pool", "arrays.spill_file", "arrays.dirty_chunks"},
     "threading": {
         "memory.disposal",

@@ -1,42 +1,35 @@
-"""A disk that cannot write what the kernel has accepted, which it reports to one fsync only, and one that turns read-only."""
+"""A disk that cannot write what the kernel has accepted, which it reports to one fsync only, and one that turns read-only.
+
+Under the store, and under the cache folder.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 
 from tests.support.mounting import mounted
-from tests.support.small_disks import small_disk
+from tests.support.small_disks import lossy_disk, write_out
 
 pytestmark = pytest.mark.fuse
 
-SPACE, SIZE = "2m", 64 << 20
+SIZE = 64 << 20
+MEMORY = 16 << 20
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Path]:
     """A store on a file system of 64 MiB, whose device has room for 2."""
-    if shutil.which("mkfs.ext2") is None:
-        pytest.skip("mkfs.ext2 (e2fsprogs) is missing")
-    with small_disk(tmp_path / "device", SPACE) as device:
-        image, disk = device / "image", tmp_path / "disk"
-        disk.mkdir()
-        with image.open("wb") as file:
-            file.truncate(SIZE)
-        subprocess.run(["mkfs.ext2", "-q", "-F", str(image)], check=True)
-        if subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=False, capture_output=True).returncode:
-            pytest.skip("no loop device can be mounted here")
-        try:
-            (disk / "store").mkdir()
-            yield disk / "store"
-        finally:
-            subprocess.run(["umount", "-l", str(disk)], check=True)
+    with lossy_disk(tmp_path / "disk") as disk:
+        (disk / "store").mkdir()
+        yield disk / "store"
 
 
 def can_sync(path: Path) -> bool:
@@ -54,7 +47,7 @@ def test_an_fsync_that_failed_does_not_succeed_until_the_value_is_written_again(
         place.write_bytes(os.urandom(4 << 20))
         # The third one would succeed on the file system below.
         assert [can_sync(place) for _ in range(4)] == [False] * 4
-        subprocess.run(["mount", "-o", f"remount,size={SIZE}", str(store.parents[1] / "device")], check=True)
+        subprocess.run(["mount", "-o", f"remount,size={SIZE}", str(store.parents[1] / "disk-device")], check=True)
         assert not can_sync(place)
         place.write_bytes(b"small")
         assert can_sync(place)
@@ -78,3 +71,29 @@ def test_a_disk_that_turns_read_only_is_named_for_every_operation_that_it_refuse
             assert (last["operation"], last["error"]) == (name, "StoreTurnedReadOnly")
         assert mount.umount().returncode == 0
     assert (store / "k").read_bytes() == b"value"
+
+
+@pytest.mark.parametrize("view", ["raw", "npy"])
+def test_staged_data_that_the_disk_of_the_cache_folder_has_lost_is_not_stored(view: str, tmp_path: Path) -> None:
+    """Its pages read as zeros, which were stored: with success of fsync, close and umount."""
+    old = np.ones(3 * MEMORY, "u1")
+    zarr.create_array(tmp_path / "store", shape=old.shape, chunks=(1 << 20,), dtype="u1", compressors=None)[:] = old
+    (tmp_path / "store/k").write_bytes(old.tobytes())
+    # Which one depends on the file system.
+    refused = f"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EIO)}"
+    place, start = {"raw": ("raw/k", 0), "npy": ("npy/store.npy", 128)}[view]
+    with (
+        lossy_disk(tmp_path / "cache", 256 << 20) as cache,
+        mounted(tmp_path / "store", "--cache-dir", str(cache), "--memory-limit", str(MEMORY), ends_with=None) as mount,
+    ):
+        file = os.open(mount.path / place, os.O_RDWR)
+        for offset in range(1000, old.nbytes, 1 << 20):
+            os.pwrite(file, bytes([2]) * 900_000, start + offset)
+        assert write_out(cache, mount.pid) > 0
+        for does in (os.fsync, os.fsync, os.close):
+            with pytest.raises(OSError, match=refused):
+                does(file)
+        ended = mount.umount()
+        assert ended.returncode == 7 and "the disk of the cache folder has lost what was kept there" in ended.stderr
+    assert (tmp_path / "store/k").read_bytes() == old.tobytes()
+    assert not np.count_nonzero(zarr.open_array(tmp_path / "store", mode="r")[:] == 0)

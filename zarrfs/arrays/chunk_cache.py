@@ -10,7 +10,7 @@ from typing import NamedTuple
 from zarrfs.arrays.flight import Flight
 from zarrfs.buffers import Buffer, NDArray
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
-from zarrfs.memory.spill import is_mapped
+from zarrfs.memory.spill import is_intact, is_mapped
 from zarrfs.model.chunk_grid import Coords
 
 # Overhead of an entry: a sparse array has many chunks without elements.
@@ -81,7 +81,7 @@ class ChunkCache:
 
     def peek(self, key: CacheKey) -> tuple[bool, NDArray | None]:
         """Return whether the chunk is cached, and the chunk."""
-        entry = self._entries.get(key)
+        entry = self._entry(key)
         return (False, None) if entry is None else (True, entry.array)
 
     async def get(
@@ -95,7 +95,7 @@ class ChunkCache:
 
         ``since``: the value of `changes` before the chunk was requested from the store, if ``read()`` decodes what was got before."""
         while True:
-            entry = self._entries.get(key)
+            entry = self._entry(key)
             if entry is not None and (generation is None or entry.generation == generation):
                 self._entries.move_to_end(key)
                 self.hits += 1
@@ -138,6 +138,14 @@ class ChunkCache:
         self.nbytes = self.mapped_nbytes = 0
         for reading in self._readings.values():
             reading.stale = True
+
+    def _entry(self, key: CacheKey) -> _Entry | None:
+        """Return the entry; None, too, if the disk may have lost bytes of its file."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.mapped and not is_intact(entry.array):
+            self._remove(key)
+            return None
+        return entry
 
     def _insert(self, key: CacheKey, entry: _Entry) -> None:
         self._remove(key)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from zarrfs import threads
 from zarrfs.buffers import Mask, NDArray
+from zarrfs.memory import spill
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import array, refusal_of, reserve
 from zarrfs.model.chunk_grid import Coords, Shape
@@ -333,3 +334,12 @@ class DirtyChunks:
         mapping, offset = self._unused
         self._unused = (mapping, offset + nbytes)
         return mapping, offset
+
+
+def require_intact(chunks: Iterable[DirtyChunk]) -> None:
+    """Raise `StoreError` if elements of those in files may have been lost by now, since the disk has not taken them."""
+    try:
+        for memory in {id(run.memory): run.memory for run, _ in chunks if run.file_range is not None}.values():
+            spill.require_intact(memory)
+    except OSError as error:
+        raise spill.refusal_of(error)(f"dirty chunks: {error.strerror}") from error

@@ -183,8 +183,8 @@ class ArrayReader:
             return None
         return await self._view(slab, offset, size)
 
-    async def _view(self, slab: Slab, offset: int, size: int) -> memoryview:
-        """Return these bytes of a slab, after filling the chunks that they need."""
+    async def _view(self, slab: Slab, offset: int, size: int) -> memoryview | None:
+        """Return these bytes of a slab, after filling the chunks that they need; None if its file may have lost bytes."""
         if not slab.complete:
             slab.pins += 1
             try:
@@ -194,6 +194,9 @@ class ArrayReader:
             finally:
                 slab.pins -= 1
         slab.used(size)
+        if not slab.is_intact:
+            self._pool.slabs.discard(*slab.key)
+            return None
         start = offset - slab.first * self._itemsize
         return slab.memory.data[start : start + size]
 

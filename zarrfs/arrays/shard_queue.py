@@ -305,6 +305,7 @@ class ShardQueue:
                     with presupposing_nothing():
                         await node.confirmed()
                     chunks = shard.chunks if shard.node is node else chunks
+                shard.files.require_intact()
                 token = _publishing.set(shard.key)
                 try:
                     generations = await chunks.merge(shard.publishing)

@@ -17,7 +17,7 @@ from zarrfs import threads
 from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.flight import Flight
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
-from zarrfs.memory.spill import reserve
+from zarrfs.memory.spill import is_intact, reserve
 from zarrfs.model.number_set import NumberSet
 
 SlabKey = tuple[int, int]
@@ -62,6 +62,11 @@ class Slab:
     def spilled(self) -> bool:
         """True if it is in a file."""
         return self._mapping is not None
+
+    @property
+    def is_intact(self) -> bool:
+        """True if the disk has lost nothing of its file by now."""
+        return is_intact(self._mapping)
 
     @property
     def idle(self) -> bool:

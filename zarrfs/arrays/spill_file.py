@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 
 from zarrfs import threads
-from zarrfs.memory.spill import reserve
+from zarrfs.memory.spill import refusal_of, require_intact, reserve
 
 _FILE_NBYTES = 64 * 1024 * 1024
 
@@ -34,6 +34,14 @@ class SpillFile:
         view = memoryview(self._files[-1])[start : start + nbytes]
         view[:] = data
         return view.toreadonly()
+
+    def require_intact(self) -> None:
+        """Raise `StoreError` if bytes may have been lost by now, since the disk has not taken them."""
+        try:
+            for each in self._files:
+                require_intact(each)
+        except OSError as error:
+            raise refusal_of(error)(error.strerror or str(error)) from error
 
     def clear(self) -> None:
         """Release the files; each is unmapped when its last view is gone."""

@@ -62,6 +62,7 @@ class Rescue:
             async with _RescueStore(folder.path) as rescue:
                 # It may have been renamed since they were queued.
                 await rescue.store(replace(shard.array, path=shard.node.path), saved)
+            shard.files.require_intact()
         erased = [coords for coords, data in chunks.items() if data is None]
         more = {"path": shard.node.path, "chunks": sorted(saved), "erased_chunks": sorted(erased)}
         await threads.io(self._add_line, folder, shard.key, why, more)

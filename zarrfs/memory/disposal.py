@@ -13,6 +13,8 @@ import sys
 import threading
 from contextlib import suppress
 
+from zarrfs.memory.written_out import WrittenOut
+
 _PIECE_NBYTES = 16 << 20
 
 _given_up: queue.SimpleQueue[int | mmap.mmap] = queue.SimpleQueue()
@@ -32,6 +34,7 @@ class DisposedMapping(mmap.mmap):
     """A mapped file that is closed in that thread after its last reference is gone. ``descriptor`` keeps the file until then."""
 
     descriptor = -1
+    written_out: WrittenOut
 
     def __del__(self) -> None:
         # The finalizer may resurrect the object (PEP 442): it is called once.

@@ -19,6 +19,7 @@ import numpy as np
 from zarrfs.errors import OutOfMemory, StoreError, StoreFull, StoreQuotaExceeded, TooLarge
 from zarrfs.memory import copying, disposal
 from zarrfs.memory.disposal import DisposedMapping
+from zarrfs.memory.written_out import WrittenOut
 
 MAX_NBYTES = 1 << 36
 """Maximum size of one buffer; stated in docs/SEMANTICS.md. Half of the free space in the cache folder is a further limit."""
@@ -83,11 +84,31 @@ def contiguous(elements: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.d
 
 def is_mapped(value: object) -> bool:
     """Return True if a buffer or an array is in a file."""
+    return _mapping_of(value) is not None
+
+
+def require_intact(value: object) -> None:
+    """Raise `OSError` if bytes of a buffer or an array in a file may be lost (`WrittenOut.require`)."""
+    mapping = _mapping_of(value)
+    if isinstance(mapping, (FileMapping, DisposedMapping)):
+        mapping.written_out.require()
+
+
+def is_intact(value: object) -> bool:
+    """Return True unless `require_intact` raises."""
+    try:
+        require_intact(value)
+    except OSError:
+        return False
+    return True
+
+
+def _mapping_of(value: object) -> mmap.mmap | None:
     while value is not None:
         if isinstance(value, mmap.mmap):
-            return True
+            return value
         value = value.obj if isinstance(value, memoryview) else getattr(value, "base", None)
-    return False
+    return None
 
 
 def copied(data: bytes | bytearray | memoryview) -> bytes | memoryview:
@@ -137,12 +158,14 @@ class FileMapping(mmap.mmap):
     """A file mapped for reading, and its descriptor, by which its holes are found."""
 
     fd: int
+    written_out: WrittenOut
 
     @classmethod
-    def of(cls, fd: int, nbytes: int) -> FileMapping:
+    def of(cls, fd: int, nbytes: int, written_out: WrittenOut | None = None) -> FileMapping:
         """Return a mapping of the first ``nbytes`` of an open file. Raises OSError, OverflowError."""
         mapping = cls(fd, nbytes, prot=mmap.PROT_READ)
         mapping.fd = os.dup(fd)
+        mapping.written_out = written_out or WrittenOut(mapping.fd)
         return mapping
 
     def __del__(self) -> None:
@@ -206,4 +229,5 @@ def reserve(directory: str | None, nbytes: int) -> mmap.mmap:
         os.posix_fallocate(file.fileno(), 0, nbytes)
         mapping = DisposedMapping(file.fileno(), nbytes)
         mapping.descriptor = os.dup(file.fileno())
+        mapping.written_out = WrittenOut(mapping.descriptor)
         return mapping

@@ -15,6 +15,7 @@ from zarrfs.errors import FileTooLarge, StoreError, StoreFull, ZarrfsError
 from zarrfs.memory import disposal
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import FileMapping, data_extents, refusal_of
+from zarrfs.memory.written_out import WrittenOut
 
 SPILL_NBYTES = 64 * 1024 * 1024
 
@@ -48,6 +49,7 @@ class SpillBuffer:
     ) -> None:
         self._memory: bytearray | None = bytearray()
         self._fd = -1
+        self._written_out = WrittenOut(-1)
         self._size = 0
         self._limit = limit
         self._directory = directory
@@ -69,11 +71,13 @@ class SpillBuffer:
         return self._size if self._fd < 0 else os.fstat(self._fd).st_blocks * 512
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Return a copy of at most ``size`` bytes from ``offset``."""
+        """Return a copy of at most ``size`` bytes from ``offset``. Raises `StoreError` if they may be lost."""
         # A thread may be moving the bytes to the file.
         if (memory := self._memory) is not None:
             return bytes(memoryview(memory)[offset : offset + size])
-        return os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
+        found = os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
+        self._require_intact()
+        return found
 
     async def put(self, offset: int, data: Buffer) -> None:
         """Run `write`; in a thread for a file, since the kernel makes writers wait for the disk. A large gap is a hole, if possible."""
@@ -103,7 +107,8 @@ class SpillBuffer:
             if self._memory is not None:
                 await copy.put(0, bytes(self._memory))
             elif self._size:
-                await threads.io(copy._fill, memoryview(FileMapping.of(self._fd, self._size)))
+                await threads.io(copy._fill, memoryview(FileMapping.of(self._fd, self._size, self._written_out)))
+                self._require_intact()
         except BaseException:
             copy.close()
             raise
@@ -148,13 +153,15 @@ class SpillBuffer:
         self._size = size
 
     def whole(self) -> Buffer:
-        """Return all bytes as one buffer. No writes are allowed while the result is in use. Raises `FileTooLarge`."""
+        """Return all bytes as one buffer. No writes are allowed while the result is in use. Raises `FileTooLarge`, and `StoreError` if
+        some may be lost; they can be lost later, too (`spill.require_intact`)."""
         if self._memory is not None:
             return memoryview(self._memory)
         if not self._size:
             return b""
+        self._require_intact()
         try:
-            return memoryview(FileMapping.of(self._fd, self._size))
+            return memoryview(FileMapping.of(self._fd, self._size, self._written_out))
         except (OSError, OverflowError) as error:
             raise FileTooLarge(f"{self._size} bytes are more than can be handed to a store: {error}") from error
 
@@ -182,8 +189,14 @@ class SpillBuffer:
             _close(fd)
             raise
         # Not earlier: readers may run concurrently. The caller returns the budget: this may be a thread.
-        self._fd = fd
+        self._fd, self._written_out = fd, WrittenOut(fd)
         self._memory = None
+
+    def _require_intact(self) -> None:
+        try:
+            self._written_out.require()
+        except OSError as error:
+            raise refusal_of(error)(error.strerror or str(error)) from error
 
     def _returns_to_memory(self, size: int) -> bool:
         """Move the bytes back into memory if as many as ``size`` may be there: they went to the file for a hole."""
@@ -191,6 +204,7 @@ class SpillBuffer:
         if self._memory is not None or not self._fits(size):
             return False
         memory = bytearray(os.pread(self._fd, self._size, 0))
+        self._require_intact()
         self._give(self._taken - size)
         _close(self._fd)
         self._fd, self._memory = -1, memory

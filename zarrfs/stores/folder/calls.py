@@ -12,7 +12,7 @@ from types import TracebackType
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError
-from zarrfs.memory.spill import Buffers, data_extents
+from zarrfs.memory.spill import Buffers, data_extents, require_intact
 from zarrfs.stores.folder.names import Parts, path_of
 from zarrfs.stores.os_errors import ABSENT
 
@@ -176,10 +176,13 @@ def write(fd: int, content: memoryview) -> None:
     """Write ``content`` into an empty file, leaving its holes as holes."""
     extents = data_extents(content)
     if extents is None:
-        while content:
-            content = content[os.write(fd, content) :]
-        return
-    os.truncate(fd, content.nbytes)
-    for start, stop in extents:
-        while start < stop:
-            start += os.pwrite(fd, content[start:stop], start)
+        left = content
+        while left:
+            left = left[os.write(fd, left) :]
+    else:
+        os.truncate(fd, content.nbytes)
+        for start, stop in extents:
+            while start < stop:
+                start += os.pwrite(fd, content[start:stop], start)
+    # A file of the cache folder, of which pages may have been lost while it was read.
+    require_intact(content)
