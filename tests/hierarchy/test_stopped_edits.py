@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from zarrfs.errors import NoSuchEntry, StaleEntry, StoreFull, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.records import Record
 from zarrfs.keys import APART, ROOT, Key, NodePath
-from zarrfs.options.config import resolve
-from zarrfs.reports.check import check
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.values import Expected, Generation
@@ -177,43 +174,6 @@ async def test_an_array_that_is_saved_over_keeps_the_attributes_that_another_mou
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), ELEMENTS[:3])
     async with tree_of(tmp_path, **options) as tree:
         assert json.loads(await read(tree, "chunks/a/.zattrs"))["units"] == "new"
-
-
-@pytest.mark.parametrize("kills", [False, True])
-@pytest.mark.parametrize("dialect", ["v2", "v3", "v3_2022"])
-def test_a_new_group_whose_attributes_are_its_first_document_is_in_the_copy(dialect: str, kills: bool, tmp_path: Path) -> None:
-    """It was stored before anything recorded that the copy has to follow: readers of the copy never found it, and no umount named it."""
-    options = {"new_dialect": dialect, "watch": "no"}
-
-    async def prepare() -> None:
-        async with tree_of(tmp_path / "before", **options) as tree:
-            await write(tree, "npy/a.npy", npy(ELEMENTS))
-            editor = NodeEditor(tree.hierarchy, tree.store, tree.intents, new_dialect=dialect)
-            assert await editor.consolidate(ROOT)
-
-    async def attempt(at: int) -> bool:
-        path = shutil.copytree(tmp_path / "before", tmp_path / str(at))
-        store = Faulty(path, STORES["exchange"])
-        store.at, store.kills = at, kills
-        with suppress(Killed, BaseExceptionGroup):
-            async with tree_over(store, f"file:{path}", **options) as tree:
-                await (await folder_at(tree, "chunks")).mkdir("g")
-                with suppress(StoreFull):
-                    await write(tree, "chunks/g/.zattrs", b'{"units": "K"}')
-                await tree.publish_all()
-        store.end_process()
-        await store.inner.aclose()
-        async with tree_of(path, **options) as tree:
-            await tree.recover()
-        assert (await check(resolve(str(path)), "/")).outdated.count == 0, at
-        return store.count > at
-
-    (tmp_path / "before").mkdir()
-    trio.run(prepare)
-    at = 0
-    while trio.run(attempt, at):
-        at += 1
-    assert at > 2
 
 
 class AskedForLock(ForwardingStore):

@@ -80,13 +80,25 @@ class ConsolidatedCopies:
             # A node that exists is absent here while an array is in creation at its path (`Hierarchy.hide`), which is then refused.
             if not any([await self._hierarchy.is_described(path, each) for each in layouts]):
                 await self.take_out(path)
-            return
-        # A node without documents of its own would be removed from the copy.
-        await self.write_out(layout, path)
-        await self.put_in(layout, path)
+            # The edit may have failed after it had created these.
+            layout = await self._layout_above(path)
+            if layout is None:
+                return
+        else:
+            # A node without documents of its own would be removed from the copy.
+            await self.write_out(layout, path)
+            await self.put_in(layout, path)
         above = [each for each in path.ancestors() if layout.holds(each)]
         groups = [each for each in above if await self._hierarchy.documents(layout.document_keys(each))]
         await self.follow(layout, groups, has_moved=False)
+
+    async def _layout_above(self, path: NodePath) -> Layout | None:
+        """Return the layout of the nearest group above ``path`` that has documents."""
+        for each in reversed(tuple(path.ancestors())):
+            node = await self._hierarchy.node(each)
+            if node is not None and not is_implicit(node):
+                return self._hierarchy.roots.layout_of(node)
+        return None
 
     async def unsupported_in(self, layout: Layout, path: NodePath, new_path: NodePath) -> list[NodePath]:
         """Return the nodes at and below ``path`` that copies list, though zarrfs does not support them, for `put_in`.
