@@ -15,7 +15,7 @@ import zarr
 from trio.testing import trio_test
 
 from tests.support.stores import InterruptedStore
-from tests.support.trees import tree_of, tree_over, write
+from tests.support.trees import folder_at, tree_of, tree_over, write
 from zarrfs.errors import OutOfMemory, StaleEntry
 from zarrfs.keys import NodePath
 from zarrfs.stores.opening import open_store
@@ -154,3 +154,21 @@ async def test_a_file_that_fails_again_and_again_is_one_loss(tmp_path: Path) -> 
         tree.losses.removed_below("chunks/a/")
         assert tree.losses.failures == []
     await inner.aclose()
+
+
+@pytest.mark.logs("rescue failed")
+@pytest.mark.parametrize("is_saved", [True, False])
+@trio_test
+async def test_chunks_without_an_array_that_cannot_be_saved_are_lost(is_saved: bool, tmp_path: Path) -> None:
+    """They were named in a note only, and the exit code was 0, though their programs had closed them with success."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (tmp_path / "store").mkdir()
+    async with tree_of(tmp_path / "store", cache_dir=str(cache)) as tree:
+        await (await folder_at(tree, "chunks")).mkdir("n")
+        await write(tree, "chunks/n/0", CHUNK)
+        if not is_saved:
+            cache.rmdir()
+            cache.touch()
+        failures = [name for name, _ in await tree.publish_all()]
+        assert (failures, [name for name, _ in tree.losses.waited]) == (([], ["chunks/n/0"]) if is_saved else (["chunks/n/0"], []))

@@ -110,9 +110,11 @@ class Losses:
 
         ``waited``: the name is that of a chunk, and no document of an array was written.
         """
-        why = "no document of an array beside it" if waited else "temporary name, never renamed"
-        error = await self._saved_value(content, NameInvalid(why, key=content.ident))
-        (self._waited if waited else self._failures)[content.ident] = str(error)
+        reason = "no document of an array beside it" if waited else "temporary name, never renamed"
+        why = NameInvalid(reason, key=content.ident)
+        error = await self._saved_value(content, why)
+        # If it is not saved, nothing is left of a file whose close has succeeded.
+        (self._waited if waited and error is not why else self._failures)[content.ident] = str(error)
 
     def detach(self, contents: Iterable[Content], why: str) -> None:
         """Take over values whose names existed in this mount only, in the folder of a node that was replaced: see `save_detached`."""
