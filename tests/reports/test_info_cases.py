@@ -240,6 +240,7 @@ QUIRKS = {
         "/bioformats": "of a number is a string",
         "/webknossos": "zarr_format is the string",
         "/gdal": 'shuffle of blosc is "BIT"',
+        "/gdal_lzma": "lzma has the member delta (4)",
         "/number_for_text": "of a string is a number",
         "/no_filters": "filters is missing",
     },

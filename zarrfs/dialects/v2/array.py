@@ -20,9 +20,9 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.base import ArrayBytesCodec
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.dialects import documents
+from zarrfs.dialects.gdal_codecs import from_gdal
 from zarrfs.dialects.memory_order import order_codecs, split_order
 from zarrfs.dialects.quirks import Quirks
-from zarrfs.dialects.shuffle_names import with_shuffle
 from zarrfs.dialects.v2.intended_fill import intended_fill
 from zarrfs.dialects.v2.objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
 from zarrfs.dialects.v2.types import Stored, byte_orders, dtype_from_json, dtype_to_json, fill_from_json, fill_to_json, stored_type
@@ -125,7 +125,7 @@ def _filters(document: Mapping[str, Any], quirks: Quirks) -> list[Any]:
     for config in configs:
         if isinstance(config, dict) and config.get("id") == "pickle":
             raise MetadataUnsupported("filter 'pickle' refused: unpickling runs code from the store")
-    return [with_shuffle(config, quirks) for config in configs]
+    return [from_gdal(config, quirks) for config in configs]
 
 
 def _fill_value(stored: Stored, data_type: DataType, value: Any, quirks: Quirks) -> bytes | None:

@@ -51,7 +51,7 @@ class V2(Dialect):
     chunk_key_encoding = chunk_key.v2(".")
     has_undefined_fill = True
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(
-        ("consolidated", "dimension_separator", "fill_value", "missing", "shuffle", "zarr_format"), USE_OR_REFUSE
+        ("consolidated", "dimension_separator", "fill_value", "lzma", "missing", "shuffle", "zarr_format"), USE_OR_REFUSE
     )
 
     def __init__(self, chosen: Mapping[str, str] = MappingProxyType({})) -> None:

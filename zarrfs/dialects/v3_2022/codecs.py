@@ -27,8 +27,8 @@ from zarrfs.codecs import lookup
 from zarrfs.dialects import documents
 from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.drafts import name_in_uri
+from zarrfs.dialects.gdal_codecs import from_gdal
 from zarrfs.dialects.quirks import Quirks
-from zarrfs.dialects.shuffle_names import with_shuffle
 from zarrfs.dialects.v3_2022.entry_point import EntryPoint
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
 from zarrfs.model.codec_spec import CodecSpec
@@ -70,7 +70,7 @@ def parse_codecs(document: Mapping[str, Any], form: EntryPoint, quirks: Quirks) 
     if any(name == "endian" for name, _ in named):
         raise MetadataUnsupported("codec 'endian' after another codec is not supported: its input is elements, not bytes")
     configs = [*hidden, *({**config, "id": name} for name, config in named)]
-    return endian, tuple(lookup.from_numcodecs(with_shuffle(config, quirks)) for config in configs)
+    return endian, tuple(lookup.from_numcodecs(from_gdal(config, quirks)) for config in configs)
 
 
 def format_codecs(endian: str | None, codecs: Sequence[CodecSpec], *, software: bool) -> tuple[dict[str, Any], list[Any]]:
