@@ -48,6 +48,11 @@ class Shuffle(BytesBytesCodec):
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
         return CodecSpec(cls.names[0], {"elementsize": 4, **numcodecs_members(config)})
 
+    @classmethod
+    def spec_to_numcodecs(cls, spec: CodecSpec) -> dict[str, Any]:
+        # Neither 0 nor 1 changes the bytes, but in documents of netCDF-C 0 means the size of an element.
+        return {"id": cls.numcodecs_ids[0], "elementsize": spec.configuration.get("elementsize") or 1}
+
     def encoded_limit(self, nbytes: int) -> int:
         return nbytes
 

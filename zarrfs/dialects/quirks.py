@@ -23,6 +23,10 @@ class Quirks(list[str]):
         self._dialect = dialect
         self._chosen = chosen
 
+    def chosen(self, choice: str) -> str | None:
+        """Return the user's value for ``choice``."""
+        return self._chosen.get(choice)
+
     def accept(self, choice: str, text: str) -> None:
         """Add the deviation ``text``. Raises `MetadataError` if the user refuses deviations of the kind ``choice``."""
         if self._chosen.get(choice) == REFUSE:

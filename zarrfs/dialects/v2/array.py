@@ -24,6 +24,7 @@ from zarrfs.dialects.gdal_codecs import from_gdal
 from zarrfs.dialects.memory_order import order_codecs, split_order
 from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v2.intended_fill import intended_fill
+from zarrfs.dialects.v2.netcdf_codecs import from_netcdf
 from zarrfs.dialects.v2.objects import object_codecs, object_fill_from_json, object_fill_to_json, object_filters, object_type
 from zarrfs.dialects.v2.types import Stored, byte_orders, dtype_from_json, dtype_to_json, fill_from_json, fill_to_json, stored_type
 from zarrfs.errors import MetadataError, MetadataUnsupported, NotRepresentable
@@ -63,6 +64,8 @@ def parse_array(document: Mapping[str, Any], quirks: Quirks | None = None) -> Ar
     filters = _filters(document, quirks)
     stored = dtype_from_json(documents.member(document, "dtype"))
     data_type = object_type(filters) if stored == np.dtype(object) else from_numpy(stored)
+    if not data_type.is_variable:
+        filters = [from_netcdf(config, data_type.itemsize, quirks) for config in filters]
     check_chunk_nbytes(chunks, data_type)
     listed = map(lookup.from_numcodecs, filters)
     codecs = (*_order(document, len(shape)), *(object_codecs(listed) if data_type.is_variable else stored_codecs(stored, listed)))

@@ -30,6 +30,7 @@ from zarrfs.dialects.parse_once import ParseOnce
 from zarrfs.dialects.quirks import REFUSE, USE_OR_REFUSE, Quirks
 from zarrfs.dialects.v2.array import check_format, fill_to_member, format_array, parse_array
 from zarrfs.dialects.v2.consolidated import NODE_DOCUMENTS, ConsolidatedCopy
+from zarrfs.dialects.v2.netcdf_codecs import ELEMENTSIZE
 from zarrfs.errors import MetadataError, NameInvalid
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
@@ -50,9 +51,13 @@ class V2(Dialect):
     name = "v2"
     chunk_key_encoding = chunk_key.v2(".")
     has_undefined_fill = True
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(
-        ("consolidated", "dimension_separator", "fill_value", "lzma", "missing", "shuffle", "zarr_format"), USE_OR_REFUSE
-    )
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **dict.fromkeys(
+            ("consolidated", "dimension_separator", "fill_value", "level", "lzma", "missing", "shuffle", "zarr_format"),
+            USE_OR_REFUSE,
+        ),
+        "elementsize": ELEMENTSIZE,
+    }
 
     def __init__(self, chosen: Mapping[str, str] = MappingProxyType({})) -> None:
         self.chosen = chosen
