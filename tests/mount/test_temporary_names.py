@@ -33,6 +33,7 @@ TEMPORARY = (
     "zarr.json.gawk.Ab12Cd",
     "#a#",
     "0123456789abcdef" * 2,
+    "0.101d05ba2-98c4-41c8-8336-1999f633d008",
     "a.__lock",
 )
 

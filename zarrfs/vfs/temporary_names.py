@@ -13,6 +13,7 @@ Programs write a value under another name and rename it. Each of these patterns 
     #*#                 emacs, auto-save
     *.__lock            tensorstore
     32 hex digits       ``uuid4().hex``
+    *UUID               cpp-zarr: ``<chunk><UUID>``, with the dashes of a UUID
     digits alone        vim's ``4913``, its test for a writable folder
 
 patch(1) writes ``NAME.o??????`` beside the file NAME that it edits: such a name is temporary only if there is such a file (`edited`).
@@ -28,7 +29,9 @@ import re
 from collections.abc import Iterable
 
 _OF_PROGRAMS = re.compile(
-    r"\..*|.*~|.*\.(?:partial|part|tmp|__lock)|tmp.*|(?:sed|XX|.*\.gawk\.).{6}|#.*#|[0-9a-f]{32}|[0-9]+", re.DOTALL
+    r"\..*|.*~|.*\.(?:partial|part|tmp|__lock)|tmp.*|(?:sed|XX|.*\.gawk\.).{6}|#.*#|[0-9a-f]{32}|[0-9]+"
+    r"|.*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    re.DOTALL,
 )
 
 
