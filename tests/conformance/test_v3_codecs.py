@@ -146,8 +146,9 @@ TEXT.row(
         ),
         gives([BYTES, codec("numcodecs.lz4")], bytes(numcodecs.LZ4().encode(LEFT)), bytes(numcodecs.LZ4().encode(RIGHT))),
         unknown("made_up", codecs=[BYTES, "made_up"]),
+        unknown("packbits", codecs=["packbits"]),
     ),
-    "zstd, vlen-utf8, vlen-bytes, packbits, numcodecs.NAME; an unknown one is refused, with its name",
+    "zstd, vlen-utf8, vlen-bytes, numcodecs.NAME; an unknown one is refused, with its name",
 )
 
 # --------------------------------------------------------------------------------------------------------------------------------
