@@ -7,7 +7,7 @@ import os
 import sys
 from types import TracebackType
 
-from zarrfs.lifecycle import interrupts, standard_files
+from zarrfs.lifecycle import interpreter, interrupts, standard_files
 
 
 def main() -> None:
@@ -15,6 +15,7 @@ def main() -> None:
     # Before slow imports.
     interrupts.are_quiet()
     standard_files.open_missing()
+    interpreter.use_utf8()
     # No linear algebra is done here: NumPy's library for it need not start a thread for each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from zarrfs.lifecycle.parent import Parent

@@ -20,13 +20,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import NoReturn, Self
 
 from zarrfs import __version__
 from zarrfs.command import exit_codes
 from zarrfs.command.answering import absolute, check_before, located, start
 from zarrfs.errors import UsageError, ZarrfsError
-from zarrfs.lifecycle import standard_files
+from zarrfs.lifecycle import interpreter, standard_files
 from zarrfs.lifecycle.interrupts import Interrupted
 from zarrfs.options.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.options.redact import public_url
@@ -57,17 +57,22 @@ _WITH_VALUE = {_MOUNT: "Not", _UMOUNT: "Nt"}
 
 def mount() -> None:
     """Run the command ``mount.zarrfs``."""
-    standard_files.end(run(_MOUNT, sys.argv[1:]))
+    _main(_MOUNT, sys.argv[1:])
 
 
 def umount() -> None:
     """Run the command ``umount.zarrfs``."""
-    standard_files.end(run(_UMOUNT, sys.argv[1:]))
+    _main(_UMOUNT, sys.argv[1:])
+
+
+def _main(program: str, arguments: Sequence[str]) -> NoReturn:
+    standard_files.open_missing()
+    interpreter.use_utf8()
+    standard_files.end(run(program, arguments))
 
 
 def run(program: str, arguments: Sequence[str]) -> int:
     """Run ``mount.zarrfs`` or ``umount.zarrfs`` and return its exit code, one of mount(8)'s. Errors are printed here."""
-    standard_files.open_missing()
     if {"-h", "--help", "-V", "--version"} & set(arguments[:1]):
         print(f"{program} of zarrfs {__version__}: the helper of {program.partition('.')[0]}(8)\n  {_USAGE[program]}")
         return 0
@@ -252,10 +257,10 @@ def _in_namespace(call: Call, namespace: str) -> int:
         operands = [*map(_from_anywhere, specs), os.path.abspath(folder)]
         flags = [f"-{flag}" for flag in sorted(call.flags)]
         options = [word for option in call.options for word in ("-o", option)]
-        again = [sys.executable, "-P", "-m", "zarrfs.command.mount_helper", call.program, *flags, *options, "--", *operands]
+        again = interpreter.command("zarrfs.command.mount_helper", call.program, *flags, *options, "--", *operands)
         # By the descriptor that was checked.
         enter = [nsenter, f"--mount=/proc/{os.getpid()}/fd/{descriptor}", "--", *again]
-        code = subprocess.run(enter, check=False).returncode
+        code = subprocess.run(enter, env=interpreter.environment(), check=False).returncode
     finally:
         os.close(descriptor)
     # Other codes are nsenter's own: no such namespace, or no Python in it.
@@ -282,4 +287,4 @@ def _require_ours(descriptor: int, namespace: str) -> None:
 
 
 if __name__ == "__main__":
-    standard_files.end(run(sys.argv[1], sys.argv[2:]))
+    _main(sys.argv[1], sys.argv[2:])

@@ -13,13 +13,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 
 from zarrfs.errors import ZarrfsError
-from zarrfs.lifecycle import dead_mounts, interrupts, mount_table
+from zarrfs.lifecycle import dead_mounts, interpreter, interrupts, mount_table
 from zarrfs.lifecycle.exit_report import Outcome
 from zarrfs.lifecycle.interrupts import Heard, Interrupted
 from zarrfs.lifecycle.parent import READY, READY_CONFIG, READY_FD
@@ -37,8 +36,7 @@ _MOMENT = 1.0
 
 def daemon_command(config: MountConfig) -> list[str]:
     """Return the daemon's command. Its arguments are for readers of ``ps``; `Parent.adopt` receives the configuration itself."""
-    # -P: the daemon runs in "/", which must not be searched for imports.
-    return [sys.executable, "-P", "-m", "zarrfs", "mount", "--foreground", "--", public_url(config.store), config.mountpoint]
+    return interpreter.command("zarrfs", "mount", "--foreground", "--", public_url(config.store), config.mountpoint)
 
 
 def start(config: MountConfig, command: Sequence[str] | None = None) -> tuple[Outcome, subprocess.Popen[bytes]]:
@@ -67,7 +65,9 @@ def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -
                     stderr=log_file,
                     cwd="/",
                     pass_fds=(writer,),
-                    env=os.environ | {READY_FD: str(writer), READY_CONFIG: config.to_json()},
+                    # The log is in UTF-8, whatever the locale.
+                    env=interpreter.environment()
+                    | {"PYTHONIOENCODING": "utf-8", READY_FD: str(writer), READY_CONFIG: config.to_json()},
                 )
         finally:
             os.close(writer)
