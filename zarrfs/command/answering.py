@@ -18,6 +18,7 @@ from zarrfs.lifecycle.dead_mounts import PATIENCE
 from zarrfs.lifecycle.exit_report import Outcome
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
+from zarrfs.printable import printable
 
 T = TypeVar("T")
 
@@ -59,12 +60,13 @@ def check_before(config: MountConfig) -> bool:
 
 def start(config: MountConfig, replaces_dead: bool, print_line: Callable[[str], None]) -> Outcome:
     """Start the daemon in the background, as `zarrfs.lifecycle.background.start`; report a dead mount that it has removed."""
-    from zarrfs.lifecycle import background, mount_table, mountpoint
+    from zarrfs.lifecycle import background, mount_table, mountpoint, umount_table
 
     outcome, daemon = background.start(config)
     if outcome.exit_code == 0:
         # It outlives this process, and `python -X dev` must not warn that it is still running.
         daemon.returncode = 0
+        umount_table.add(printable(public_url(config.source or config.store)), config.mountpoint)
     # A daemon that fails before its mount leaves the dead one.
     if replaces_dead and (outcome.exit_code == 0 or mount_table.mount_at(mount_table.resolved(config.mountpoint)) is None):
         print_line(mountpoint.removed(config.mountpoint))

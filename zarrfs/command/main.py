@@ -157,11 +157,14 @@ def umount(mountpoint: str | None, lazy: bool, config_file: str | None) -> int:
 
     Progress is printed while storing takes long; if the mount is in use, the programs that use it are listed.
     """
-    from zarrfs.lifecycle import unmounting
+    from zarrfs.lifecycle import umount_table, unmounting
 
     path = mountpoint_of(config_file) if mountpoint is None else mountpoint
     _check_given(path)
-    return end(unmounting.unmount(path, lazy=lazy, print_line=print_line))
+    outcome = unmounting.unmount(path, lazy=lazy, print_line=print_line)
+    # umount(8) does so itself after its helper.
+    umount_table.remove(path)
+    return end(outcome)
 
 
 @program.command()
