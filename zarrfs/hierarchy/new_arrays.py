@@ -45,7 +45,7 @@ class NewArrays:
 
     def __init__(self, *, chunks: str = _AUTO, codecs: str = _AUTO, separator: str = _AUTO, shards: str = _NONE) -> None:
         self._chunks = _parse_chunks(chunks)
-        self._shards = () if shards.strip().lower() == _NONE else _lengths("new_shards", "none", shards.strip().lower())
+        self._shards = _parse_shards(shards)
         self._separator = None if separator == _AUTO else separator
         self._codecs = None if codecs.strip().lower() == _AUTO else _parse_codecs(codecs)
 
@@ -152,12 +152,17 @@ def _parse_chunks(text: str) -> str | tuple[int, ...]:
     text = text.strip().lower()
     if text in (_AUTO, _NONE):
         return text
-    return _lengths("new_chunks", "auto, none", text)
+    return _lengths("new_chunks", "auto, none, or lengths such as 512x512", text)
 
 
-def _lengths(option: str, others: str, text: str) -> tuple[int, ...]:
+def _parse_shards(text: str) -> tuple[int, ...]:
+    text = text.strip().lower()
+    return () if text == _NONE else _lengths("new_shards", "none, or numbers of chunks such as 8x8", text)
+
+
+def _lengths(option: str, expected: str, text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9]\d{0,17}([x,:][1-9]\d{0,17})*", text):
-        raise UsageError(f"{option}: expected {others}, or lengths such as 512x512, not {text!r}")
+        raise UsageError(f"{option}: expected {expected}, not {text!r}")
     return tuple(int(length) for length in re.split("[x,:]", text))
 
 
