@@ -11,7 +11,7 @@ def test_the_mount_table_with_odd_names() -> None:
     assert mount_table.mount_at("/proc") == mount_table.Mount("/proc", "proc", f"{os.major(device)}:{os.minor(device)}")
     assert mount_table.mount_at("/proc/self") is None
     assert mount_table.mount_at("/nowhere/at/all") is None
-    assert mount_table._unescape(rb"/a\040b\134\012") == b"/a b\\\n"
+    assert mount_table.unescaped(rb"/a\040b\134\012") == b"/a b\\\n"
 
 
 def test_whose_a_mount_is() -> None:

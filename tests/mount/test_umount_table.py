@@ -56,6 +56,21 @@ def test_entries_do_not_remain() -> None:
     assert _run(f'for i in 1 2; do mount -t zarrfs "$W/x.zarr" "$W/a b,c"; {unmounted}; done; cat /run/mount/utab') == []
 
 
+def test_entries_of_dead_mounts_do_not_collect() -> None:
+    done = _run(
+        """
+        for i in 1 2 3; do
+            "$SCRIPTS/zarrfs" mount "$W/x.zarr" "$W/a b,c" 2> /dev/null
+            pid=$(sed -n 's/.*"pid": \\([0-9]*\\).*/\\1/p' "a b,c/.zarrfs/config.json")
+            kill -9 $pid && tail --pid=$pid -f /dev/null
+        done
+        grep -c uhelper /run/mount/utab
+        umount "$W/a b,c" && cat /run/mount/utab
+        """
+    )
+    assert done[0] == "1" and not any("uhelper" in line for line in done)
+
+
 def test_an_entry_that_remains_does_no_harm() -> None:
     done = _run(
         """

@@ -157,14 +157,11 @@ def umount(mountpoint: str | None, lazy: bool, config_file: str | None) -> int:
 
     Progress is printed while storing takes long; if the mount is in use, the programs that use it are listed.
     """
-    from zarrfs.lifecycle import umount_table, unmounting
+    from zarrfs.lifecycle import unmounting
 
     path = mountpoint_of(config_file) if mountpoint is None else mountpoint
     _check_given(path)
-    outcome = unmounting.unmount(path, lazy=lazy, print_line=print_line)
-    # umount(8) does so itself after its helper.
-    umount_table.remove(path)
-    return end(outcome)
+    return end(unmounting.unmount(path, lazy=lazy, print_line=print_line))
 
 
 @program.command()

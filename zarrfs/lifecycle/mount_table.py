@@ -83,7 +83,7 @@ def _lines() -> Iterator[tuple[bytes, Mount]]:
     for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n")[:-1]:
         fields = line.split(b" ")
         more = fields.index(b"-", 6)
-        mountpoint, fstype = os.fsdecode(_unescape(fields[4])), os.fsdecode(fields[more + 1])
+        mountpoint, fstype = os.fsdecode(unescaped(fields[4])), os.fsdecode(fields[more + 1])
         yield fields[0], Mount(mountpoint, fstype, os.fsdecode(fields[2]), _owner(fields[more + 3]))
 
 
@@ -110,5 +110,6 @@ def _owner(options: bytes) -> Owner | None:
     return Owner(int(numbers[b"user_id"]), int(numbers[b"group_id"])) if len(numbers) == 2 else None
 
 
-def _unescape(field: bytes) -> bytes:
+def unescaped(field: bytes) -> bytes:
+    """Return a field of a mount table without its escapes (``\\040`` for a space)."""
     return re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), field)

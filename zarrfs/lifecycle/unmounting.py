@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from zarrfs.errors import MountBusy, MountpointUnusable, ZarrfsError
-from zarrfs.lifecycle import apart, as_owner, daemons, exit_report, open_by
+from zarrfs.lifecycle import apart, as_owner, daemons, exit_report, open_by, umount_table
 from zarrfs.lifecycle.daemons import Daemon
 from zarrfs.lifecycle.dead_mounts import PATIENCE, Life, life_of
 from zarrfs.lifecycle.detaching import Detaching, may_detach, user_of
@@ -71,6 +71,7 @@ def unmount(
         return _unmount(mounted, lazy, print_line, every, spare)
     finally:
         exit_report.clear()
+        umount_table.remove(mountpoint)
 
 
 def _require_own_links(path: str, mounted: Mount) -> None:
