@@ -74,6 +74,18 @@ def test_a_line_that_the_file_cannot_take_goes_to_stderr(
     assert "nowhere to go" in capfd.readouterr().err
 
 
+def test_a_line_for_which_there_is_no_space_goes_to_stderr(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    configure("info", "/dev/full")
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+    logger.info("read %s", "\x1b[31m")
+    assert capfd.readouterr().err.endswith("read \\x1b[31m\n")
+    # Its buffer still has the line, which can be written at the end.
+    with open(os.devnull, "wb") as null:
+        os.dup2(null.fileno(), logger.handlers[-1].stream.fileno())  # type: ignore[attr-defined]
+
+
 def test_what_is_no_file_of_this_users_alone_is_refused(tmp_path: Path, logger: logging.Logger) -> None:
     (tmp_path / "one").touch()
     (tmp_path / "one").chmod(0o600)

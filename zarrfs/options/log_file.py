@@ -42,13 +42,20 @@ class _Handler(WatchedFileHandler):
         return open(_open_fd(self.baseFilename), "a", encoding="utf-8", errors="backslashreplace")
 
     def emit(self, record: logging.LogRecord) -> None:
-        # The caller does not fail for a log that was moved away and cannot be created again. In the background stderr is the original
-        # file.
+        # Before Python 3.14 an error of opening reaches the caller.
         try:
             super().emit(record)
         except OSError:
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Print a line that the file cannot take on stderr: no space, or the log was moved away and cannot be created again."""
+        if isinstance(sys.exception(), OSError):
+            # In the background stderr is the original file.
             with contextlib.suppress(OSError):
                 print(self.format(record), file=sys.stderr, flush=True)
+        else:
+            super().handleError(record)
 
 
 def configure(level: str, file: str | None) -> None:
