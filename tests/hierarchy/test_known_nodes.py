@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import weakref
 
 import pytest
 from trio.testing import trio_test
@@ -12,7 +11,8 @@ from trio.testing import trio_test
 from tests.support.arrays import Example, Reading, reading, store_of
 from zarrfs.hierarchy import known_nodes
 from zarrfs.hierarchy.known_nodes import KnownNode, KnownNodes
-from zarrfs.keys import Key, NodePath
+from zarrfs.hierarchy.node_changes import NodeChange
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 
 A = Example((4,), (2,))
@@ -59,6 +59,24 @@ async def test_an_array_that_somebody_holds_is_the_same_when_its_documents_were_
     assert live.at(NodePath("/a")) is None
 
 
+@trio_test
+async def test_a_change_of_a_chunk_is_one_of_its_array_also_when_its_documents_were_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel was not told, and showed the earlier size and time of the chunk for up to five minutes."""
+    monkeypatch.setattr(known_nodes, "MAX_NBYTES", 1)
+    found = await with_large_attributes()
+    # A folder that the kernel holds in chunks/ has it.
+    live = (await found.array("a")).live
+    for name in "bgh":
+        await found.hierarchy.node(NodePath(f"/{name}"))
+    gc.collect()
+    assert live.open_array is None
+    change = NodeChange(NodePath("/a"), (0,))
+    assert list(found.hierarchy.changed("a/0", is_prefix=False)) == [change]
+    assert list(found.hierarchy.chunks_changed(Prefix("a/"), [(0,)])) == [change]
+
+
 def test_what_cannot_be_used_is_forgotten_with_why() -> None:
     node = UnsupportedNode(path=NodePath("/a"), dialect="v2", reason="no such codec")
     known = KnownNode(node, b"digest", 1e9)
@@ -73,20 +91,3 @@ def test_the_first_of_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     for path in paths:
         nodes.put(path, KnownNode(GroupNode(path=path, dialect="v2"), b"", 1e9))
     assert [path in nodes for path in paths] == [False, True, True]
-
-
-@trio_test
-async def test_of_many_arrays_that_were_opened_few_are_kept_ready_and_those_in_use_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each took 10 KB, as long as its documents were known."""
-    monkeypatch.setattr(known_nodes, "MAX_OPEN_ARRAYS", 2)
-    found = reading(await store_of(*[A] * 6), ttl=1e9)
-    used = await found.array("a")
-    generation = used.reader.generation()
-    ready = {name: weakref.ref(await found.array(name)) for name in "bcdef"}
-    gc.collect()
-    assert [name for name, array in ready.items() if array() is not None] == ["e", "f"]
-    assert await found.array("a") is used and used.reader.generation() == generation
-    # The use of an array puts it behind the others.
-    gc.collect()
-    assert [name for name, array in ready.items() if array() is not None] == ["f"]
-    assert await (await found.array("b")).array.read_chunk((0,)) is not None

@@ -1,7 +1,7 @@
-"""Nodes known to a mount, bounded by their number, by the memory of their parsed documents, and by the number of arrays kept ready.
+"""Nodes known to a mount, bounded by their number and by the memory of their parsed documents.
 
-Beyond a bound the nodes looked up first are evicted, or the arrays opened first, and read again on demand. An array with open files stays
-known until they are closed.
+Beyond either bound the nodes looked up first are evicted, and read again on demand. An array with open files stays known until they are
+closed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ N = TypeVar("N", bound=Node)
 MAX_NODES = 50_000
 MAX_NBYTES = 32 << 20
 """Limit for parsed documents that are not small."""
-MAX_OPEN_ARRAYS = 2_000
-"""Limit of arrays that were opened and are kept ready for the next open: each takes 10 KB, with its reader and its plan of chunks."""
 
 _SMALL_NBYTES = 8 << 10
 _MAX_PARSED_NBYTES = 8 << 20
@@ -118,10 +116,6 @@ class KnownNode:
         elif isinstance(self.node, GroupNode):
             self.node = replace(self.node, attributes={})
         self.digest, self.expires = b"", float("-inf")
-        self.loosen()
-
-    def loosen(self) -> None:
-        """Drop the array once no open file holds it."""
         if isinstance(self._open_array, OpenArray):
             self._open_array = weakref.ref(self._open_array)
 
@@ -136,7 +130,6 @@ class KnownNodes:
         self._large: OrderedDict[NodePath, int] = OrderedDict()
         self._large_nbytes = 0
         self._weights: dict[NodePath, int] = {}
-        self._opened: OrderedDict[NodePath, None] = OrderedDict()
         self.index = NodeIndex()
 
     def __getitem__(self, path: NodePath) -> KnownNode:
@@ -156,8 +149,6 @@ class KnownNodes:
         self._known[path] = known
         self._known.move_to_end(path)
         self._measure(path, self._weights.pop(path, 0))
-        if (open_array := known.open_array) is not None:
-            self.keep_open(path, known, open_array)
         while len(self._known) > MAX_NODES:
             dropped, forgotten = self._known.popitem(last=False)
             self._measure(dropped, 0)
@@ -166,17 +157,6 @@ class KnownNodes:
             oldest = next(iter(self._large))
             self._measure(oldest, 0)
             self._known[oldest].fade()
-
-    def keep_open(self, path: NodePath, known: KnownNode, open_array: OpenArray) -> OpenArray:
-        """Keep the array ready, and no longer the ones used longest ago beyond the bound; return it."""
-        known.open_array = open_array
-        self._opened[path] = None
-        self._opened.move_to_end(path)
-        while len(self._opened) > MAX_OPEN_ARRAYS:
-            oldest, _ = self._opened.popitem(last=False)
-            if (before := self._known.get(oldest)) is not None:
-                before.loosen()
-        return open_array
 
     def _measure(self, path: NodePath, nbytes: int) -> None:
         self._large_nbytes -= self._large.pop(path, 0)

@@ -113,8 +113,8 @@ class Hierarchy:
                 array = Array(node, chunks_of(self._chunk_store, node, self._layers, live), self._counters, self._layers.budget)
             except Exception as error:
                 raise error if isinstance(error, ZarrfsError) else MetadataError(reason_of(path, error), key=path) from error
-            live.open_array = open_array = OpenArray(array, self._readers, live)
-        return self._known.keep_open(path, known, open_array)
+            known.open_array = live.open_array = open_array = OpenArray(array, self._readers, live)
+        return open_array
 
     async def is_current(self, open_array: OpenArray) -> bool:
         """Return True if the documents of an array are unchanged since it was returned.
@@ -267,13 +267,11 @@ class Hierarchy:
         prefix = Prefix(f"{key}/")
         while True:
             live = self.live.with_chunk_prefix(prefix)
-            open_array = live.open_array if live is not None else None
-            if live is not None and open_array is not None:
-                metadata = open_array.array.metadata
+            if live is not None and (metadata := live.metadata) is not None:
                 stored = metadata.chunk_key_encoding.decode(key[len(prefix) :], metadata.ndim)
                 if stored is not None and not ShardQueue.is_publishing(key):
                     box = chunks_under_key(metadata, stored)
-                    self._chunks_changed(open_array, box)
+                    self._chunks_changed(live, box)
                     chunks.append((live.path, box))
             if not prefix:
                 return NodeChanges(tuple(nodes), tuple(chunks))
@@ -283,17 +281,18 @@ class Hierarchy:
     def chunks_changed(self, prefix: Prefix, coords: Sequence[Coords]) -> NodeChanges:
         """Invalidate chunks, of the array with this chunk prefix, that changed without a change of keys; return the nodes concerned."""
         live = self.live.with_chunk_prefix(prefix)
-        open_array = live.open_array if live is not None else None
-        if live is None or open_array is None:
+        if live is None or live.metadata is None:
             return NodeChanges()
-        self._chunks_changed(open_array, coords)
+        self._chunks_changed(live, coords)
         return NodeChanges(chunks=((live.path, coords),))
 
-    def _chunks_changed(self, open_array: OpenArray, box: ChunkBox | Sequence[Coords]) -> None:
-        if (known := self._known.get(open_array.live.path)) is not None:
+    def _chunks_changed(self, live: LiveArray, box: ChunkBox | Sequence[Coords]) -> None:
+        if (known := self._known.get(live.path)) is not None:
             known.chunks_ns = time.time_ns()
-        for each in [None] if count(box) > _FEW_CHUNKS else box:
-            open_array.discard(each)
+        # The kernel may hold names and attributes of chunks of an array that is not kept ready any more.
+        if (open_array := live.open_array) is not None:
+            for each in [None] if count(box) > _FEW_CHUNKS else box:
+                open_array.discard(each)
 
     def _prefix_changed(self, prefix: Prefix) -> NodeChanges:
         self.roots.expire()
