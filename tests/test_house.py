@@ -134,6 +134,7 @@ HOMES = {
     },
     "mmap": {"memory", "arrays.slab_pool", "arrays.spill_file", "arrays.dirty_chunks"},
     "threading": {
+        "memory.written_out",
         "memory.disposal",
         "fuse.notice_queue",
         "daemon.overdue",

@@ -6,9 +6,11 @@ Under the store, and under the cache folder.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ import zarr
 
 from tests.support.mounting import mounted
 from tests.support.small_disks import lossy_disk, write_out
+from zarrfs.memory.written_out import WrittenOut
 
 pytestmark = pytest.mark.fuse
 
@@ -97,3 +100,42 @@ def test_staged_data_that_the_disk_of_the_cache_folder_has_lost_is_not_stored(vi
         assert ended.returncode == 7 and "the disk of the cache folder has lost what was kept there" in ended.stderr
     assert (tmp_path / "store/k").read_bytes() == old.tobytes()
     assert not np.count_nonzero(zarr.open_array(tmp_path / "store", mode="r")[:] == 0)
+
+
+def test_a_file_that_a_program_empties_and_writes_anew_is_stored_after_its_bytes_were_lost(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    data = os.urandom(MEMORY)
+    with (
+        lossy_disk(tmp_path / "cache", 256 << 20) as cache,
+        mounted(tmp_path / "store", "--cache-dir", str(cache), "--memory-limit", str(MEMORY), ends_with=None) as mount,
+    ):
+        file = os.open(mount.path / "raw/k", os.O_RDWR | os.O_CREAT)
+        os.write(file, data)
+        assert write_out(cache, mount.pid) > 0
+        with pytest.raises(OSError, match=r"No space|Input/output"):
+            os.fsync(file)
+        os.ftruncate(file, 0)
+        os.pwrite(file, b"anew", 0)
+        os.fsync(file)
+        os.close(file)
+        assert mount.umount().returncode == 0
+    assert (tmp_path / "store/k").read_bytes() == b"anew"
+
+
+def test_the_errno_of_a_file_system_may_be_that_of_a_missing_call(tmp_path: Path) -> None:
+    """EPERM, for bytes that were written through a mapping, counted as a lack of sync_file_range(2)."""
+    zarr.create_array(tmp_path / "store", shape=(1 << 16,), chunks=(1 << 16,), dtype="u1")
+    with mounted(tmp_path / "store", ends_with=None) as mount:
+        file, other = (os.open(mount.path / "npy/store.npy", os.O_RDWR) for _ in range(2))
+        written_out = WrittenOut(file)
+        written_out.require()
+        with mmap.mmap(other, 0) as mapping:
+            # A header, which the mount does not take.
+            mapping[:128] = bytes(128)
+            with suppress(PermissionError):
+                os.fsync(other)
+            for _ in range(2):
+                with pytest.raises(PermissionError):
+                    written_out.require()
+        os.close(file)
+        os.close(other)

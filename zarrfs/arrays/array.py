@@ -307,11 +307,14 @@ class Array:
     def _decode(self, data: Buffer, shape: Shape) -> NDArray:
         if self.plain is None:
             # Parts may be copied out on the event loop, which cannot afford to reorder dimensions.
-            return spill.contiguous(self.chain.decode(data, shape))
-        try:
-            return np.frombuffer(self.chain.transcode(data, shape, self.plain), np.uint8)
-        except ChunkEncodeError as error:
-            raise ChunkDecodeError(str(error)) from error
+            elements = spill.contiguous(self.chain.decode(data, shape))
+        else:
+            try:
+                elements = np.frombuffer(self.chain.transcode(data, shape, self.plain), np.uint8)
+            except ChunkEncodeError as error:
+                raise ChunkDecodeError(str(error)) from error
+        spill.refuse_lost(data)
+        return elements
 
     async def _with_stored(
         self,
@@ -365,6 +368,7 @@ class Array:
                 else:
                     elements = part(spill.contiguous(self.chain.decode(data, shape)), each.selection)
                     np.copyto(each.out, elements, where=each.where)
+                spill.refuse_lost(data)
             except (ChunkDecodeError, StoreError, TooLarge) as error:
                 results.append(self.naming(error, "decoding", each.coords))
             else:
@@ -379,6 +383,7 @@ class Array:
                 if self._has_booleans:
                     self._check_booleans(coords, data)
                 encoded.append(buffers.kept(self._encode(coords, data)))
+                spill.refuse_lost(data)
             except ZarrfsError as error:
                 raise self.naming(error, "encoding", coords) from error
         return encoded

@@ -19,7 +19,7 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError, StoreError, TooLarge
 from zarrfs.keys import WHOLE, ByteRange, Key
-from zarrfs.memory.spill import in_memory
+from zarrfs.memory.spill import in_memory, is_intact
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.stores.values import Generation, KeyStat
@@ -41,8 +41,11 @@ class DecompressedShards:
         return next(self._serials)
 
     def get(self, key: tuple[int, Coords]) -> tuple[Buffer, KeyStat] | None:
-        """Return a cached shard of any generation."""
+        """Return a cached shard of any generation; None, too, if the disk may have lost bytes of its file."""
         found = self._decoded.get(key)
+        if found is not None and not is_intact(found[0]):
+            self.discard(key)
+            return None
         if found is not None:
             self._decoded.move_to_end(key)
         return found

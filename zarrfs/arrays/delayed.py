@@ -16,6 +16,7 @@ from zarrfs.arrays.sharded import levels
 from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, GenerationMismatch
 from zarrfs.keys import WHOLE, ByteRange, Key
+from zarrfs.memory.spill import refuse_lost
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.values import Generation, KeyStat
@@ -52,6 +53,7 @@ class DelayedChunks(ChunkStore):
         written = self._written(coords)
         if written is None:
             return await self._chunks.get_with_stat(coords, byte_range)
+        refuse_lost(written.data)
         stat = _stat(written)
         return None if stat is None or written.data is None else (_part(written.data, byte_range), stat)
 
@@ -63,6 +65,7 @@ class DelayedChunks(ChunkStore):
             raise GenerationMismatch(
                 f"chunk {coords} in {self.keys(coords)[0]!r} was changed concurrently", key=self.keys(coords)[0]
             )
+        refuse_lost(written.data)
         return [_part(written.data, each) for each in byte_ranges]
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:

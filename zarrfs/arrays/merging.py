@@ -45,12 +45,17 @@ class _Elements(Merge):
         if stored is not None and len(stored) > self.limit:
             raise self._array.oversized(self._coords, self.limit)
         result, counted = await threads.cpu(self._array.metadata.chunk_nbytes(self._coords), self._onto, stored)
+        spill.refuse_lost(stored, *self._sources())
         self._array.count(decoded=counted, encoded=result is not None and result is not stored)
         return result
 
     @abc.abstractmethod
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
         """Return the result, and how many chunks were decoded for it. Runs in a thread."""
+
+    @abc.abstractmethod
+    def _sources(self) -> tuple[object, ...]:
+        """Return what is merged: buffers and arrays, which may be in files."""
 
     def _before(self, stored: Buffer | None) -> NDArray:
         """Return the chunk at its full shape, writable."""
@@ -92,6 +97,9 @@ class ElementMerge(_Elements):
         self._inside(mask)[...] = self._mask
         return LastingMerge(self._array, self._coords, result, np.packbits(mask).data, sparse=self._sparse)
 
+    def _sources(self) -> tuple[object, ...]:
+        return self._elements, self._mask
+
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
         mask = self._mask = self._changed()
         into, theirs = self._before(stored), self._inside(self._elements)
@@ -130,10 +138,14 @@ class LastingMerge(_Elements, Lasting):
 
     def after(self, earlier: Lasting) -> LastingMerge:
         packed = np.frombuffer(earlier.packed, np.uint8) | np.frombuffer(self.packed, np.uint8)
+        spill.refuse_lost(earlier.packed)
         return LastingMerge(self._array, self._coords, self._result, packed.data, sparse=self._sparse)
 
     def resized(self, array: ArrayNode) -> None:
         self._array = self._array.resized(array)
+
+    def _sources(self) -> tuple[object, ...]:
+        return self._result, self.packed
 
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
         into, result = self._before(stored), self._before(self._result)

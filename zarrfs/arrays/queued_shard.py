@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import trio
@@ -14,8 +14,9 @@ from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation
 from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.buffers import Buffer
-from zarrfs.errors import StoreTimeout
+from zarrfs.errors import StoreError, StoreTimeout
 from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.memory.spill import refuse_lost
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
 
@@ -120,6 +121,18 @@ class QueuedShard:
         else:
             self.replaced.pop(coords, None)
 
+    def lost(self) -> tuple[dict[Coords, Written], StoreError | None]:
+        """Return the chunks in files of which the disk may have lost bytes by now, and the error."""
+        found: dict[Coords, Written] = {}
+        last: StoreError | None = None
+        if not self.files.is_intact:
+            for coords, written in self.all().items():
+                try:
+                    refuse_lost(written.data, written.merge and written.merge.packed)
+                except StoreError as error:
+                    found[coords], last = written, error
+        return found, last
+
     def clear(self) -> None:
         """Remove all chunks that are not being stored."""
         self.written = {}
@@ -134,6 +147,30 @@ class QueuedShard:
         merges = (written.merge for written in self.written.values() if written.merge is not None)
         first = next(merges, None)
         return first.working() if first is not None else nullcontext()
+
+
+OnLoss = Callable[[QueuedShard, Exception], Awaitable[bool]]
+"""Called with a queued shard that can no longer be published, and the error, before it is removed. Returns True if nothing is lost."""
+
+
+async def is_lost(shard: QueuedShard, error: Exception) -> bool:
+    """Return False: the `OnLoss` that does nothing."""
+    return False
+
+
+async def give_up_lost(
+    shard: QueuedShard, on_loss: OnLoss, announce: Callable[[QueuedShard, Mapping[Coords, Written]], None]
+) -> StoreError | None:
+    """Remove the chunks of `QueuedShard.lost`, which would keep the others from being stored; return the error."""
+    if shard.node.why_gone is not None:
+        # None can be stored there: the whole shard is about to be lost, or follows its array.
+        return None
+    lost, error = shard.lost()
+    if error is not None:
+        await on_loss(replace(shard, written=lost, replaced={}), error)
+        shard.refuse(lost)
+        announce(shard, lost)
+    return error
 
 
 def changed(before: Written, merge: Merge, data: Buffer | None) -> Written:

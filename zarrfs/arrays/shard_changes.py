@@ -11,7 +11,7 @@ from zarrfs.arrays.shard_index_reader import ShardIndexReader
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch
 from zarrfs.keys import ByteRange
-from zarrfs.memory.spill import buffer, is_large
+from zarrfs.memory.spill import buffer, is_large, refuse_lost
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import Pairs, ShardSpec, assemble
 from zarrfs.stores.values import KeyStat
@@ -63,12 +63,15 @@ def assembled(spec: ShardSpec, reader: ShardIndexReader, pieces: Mapping[int, Bu
     index = reader.chain.encode(pairs.reshape(spec.index_shape))
     parts = [index, *chunks] if spec.index_location == "start" else [*chunks, index]
     nbytes = sum(map(len, parts))
+    shard: Buffer
     if not is_large(nbytes):
-        return b"".join(parts), pairs
-    shard, end = buffer(nbytes), 0
-    for part in parts:
-        shard[end : end + len(part)] = part
-        end += len(part)
+        shard = b"".join(parts)
+    else:
+        shard, end = buffer(nbytes), 0
+        for part in parts:
+            shard[end : end + len(part)] = part
+            end += len(part)
+    refuse_lost(*chunks)
     return shard, pairs
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import trio
@@ -21,7 +21,7 @@ import trio
 from zarrfs.arrays.chunk_store import ChunkStore, Merge, Written, new_generation, split
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.live_node import LiveNode
-from zarrfs.arrays.queued_shard import RETRY_SECONDS, QueuedShard, ShardsAt, changed
+from zarrfs.arrays.queued_shard import RETRY_SECONDS, OnLoss, QueuedShard, ShardsAt, changed, give_up_lost, is_lost
 from zarrfs.arrays.shard_room import ShardRoom
 from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.buffers import Buffer
@@ -48,13 +48,6 @@ _publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs
 OnChange = Callable[[Change, Prefix, Sequence[Coords]], None]
 """Receives a change to a queued shard and the coordinates of the changed chunks, of the array with this chunk prefix."""
 
-OnLoss = Callable[[QueuedShard, Exception], Awaitable[bool]]
-"""Called with a queued shard that can no longer be published, and the error, before it is removed. Returns True if nothing is lost."""
-
-
-async def _is_lost(shard: QueuedShard, error: Exception) -> bool:
-    return False
-
 
 class ShardQueue:
     """The queued shards of a mount.
@@ -72,7 +65,7 @@ class ShardQueue:
         start_soon: Callable[..., None],
         on_change: OnChange,
         on_failure: Callable[[str, Exception], None],
-        on_loss: OnLoss = _is_lost,
+        on_loss: OnLoss = is_lost,
     ) -> None:
         self.delay = delay
         self._directory = directory
@@ -290,9 +283,13 @@ class ShardQueue:
             if shard.failures != failures and shard.unanswered is not None:
                 # The store timed out while this task waited. If each retried in turn, the last would wait for all deadlines.
                 raise shard.unanswered.again()
-            await self._store(shard)
+            error = await give_up_lost(shard, self._on_loss, self._announce)
+            if shard.written:
+                await self._store(shard)
             shard.since = trio.current_time()
             self._forget_if_empty(shard)
+            if error is not None:
+                raise error
 
     async def _store(self, shard: QueuedShard) -> None:
         shard.publishing, shard.written = shard.written, {}
@@ -305,7 +302,6 @@ class ShardQueue:
                     with presupposing_nothing():
                         await node.confirmed()
                     chunks = shard.chunks if shard.node is node else chunks
-                shard.files.require_intact()
                 token = _publishing.set(shard.key)
                 try:
                     generations = await chunks.merge(shard.publishing)

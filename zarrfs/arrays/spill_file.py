@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 
 from zarrfs import threads
-from zarrfs.memory.spill import refusal_of, require_intact, reserve
+from zarrfs.memory.spill import is_intact, reserve
 
 _FILE_NBYTES = 64 * 1024 * 1024
 
@@ -26,7 +26,8 @@ class SpillFile:
     async def keep(self, data: bytes | bytearray | memoryview) -> memoryview:
         """Return a copy of ``data`` in a file. Raises OSError if there is no room for it."""
         nbytes = len(data)
-        if nbytes > self._free:
+        # No further bytes into a file that counts as lost.
+        if nbytes > self._free or not is_intact(self._files[-1]):
             self._files.append(await threads.io(reserve, self._directory, max(_FILE_NBYTES, nbytes)))
             self._free = len(self._files[-1])
         start = len(self._files[-1]) - self._free
@@ -35,13 +36,10 @@ class SpillFile:
         view[:] = data
         return view.toreadonly()
 
-    def require_intact(self) -> None:
-        """Raise `StoreError` if bytes may have been lost by now, since the disk has not taken them."""
-        try:
-            for each in self._files:
-                require_intact(each)
-        except OSError as error:
-            raise refusal_of(error)(error.strerror or str(error)) from error
+    @property
+    def is_intact(self) -> bool:
+        """True unless bytes may have been lost by now, since the disk has not taken them."""
+        return all(map(is_intact, self._files))
 
     def clear(self) -> None:
         """Release the files; each is unmapped when its last view is gone."""

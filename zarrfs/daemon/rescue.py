@@ -55,16 +55,18 @@ class Rescue:
 
     async def shard(self, shard: QueuedShard, why: Exception) -> str:
         """Save the chunks queued for a shard; return the folder. Raises `OSError` and `ZarrfsError`."""
+        lost, error = shard.lost()
+        chunks = {coords: written.data for coords, written in shard.all().items() if coords not in lost}
+        if error is not None and not chunks:
+            raise error
         folder = await threads.io(self._folder, shard.node)
-        chunks = {coords: written.data for coords, written in shard.all().items()}
         saved = {coords: data for coords, data in chunks.items() if data is not None}
         if saved:
             async with _RescueStore(folder.path) as rescue:
                 # It may have been renamed since they were queued.
                 await rescue.store(replace(shard.array, path=shard.node.path), saved)
-            shard.files.require_intact()
         erased = [coords for coords, data in chunks.items() if data is None]
-        more = {"path": shard.node.path, "chunks": sorted(saved), "erased_chunks": sorted(erased)}
+        more = {"path": shard.node.path, "chunks": sorted(saved), "erased_chunks": sorted(erased), "lost_chunks": sorted(lost)}
         await threads.io(self._add_line, folder, shard.key, why, more)
         return folder.name
 

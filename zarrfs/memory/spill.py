@@ -103,6 +103,16 @@ def is_intact(value: object) -> bool:
     return True
 
 
+def refuse_lost(*values: object) -> None:
+    """Run `require_intact` for what was read from these. Raises `StoreError`."""
+    mappings = [mapping for value in values if (mapping := _mapping_of(value)) is not None]
+    for mapping in {id(each): each for each in mappings}.values():
+        try:
+            require_intact(mapping)
+        except OSError as error:
+            raise refusal_of(error)(error.strerror or str(error)) from error
+
+
 def _mapping_of(value: object) -> mmap.mmap | None:
     while value is not None:
         if isinstance(value, mmap.mmap):
@@ -165,7 +175,7 @@ class FileMapping(mmap.mmap):
         """Return a mapping of the first ``nbytes`` of an open file. Raises OSError, OverflowError."""
         mapping = cls(fd, nbytes, prot=mmap.PROT_READ)
         mapping.fd = os.dup(fd)
-        mapping.written_out = written_out or WrittenOut(mapping.fd)
+        mapping.written_out = WrittenOut(mapping.fd, written_out)
         return mapping
 
     def __del__(self) -> None:

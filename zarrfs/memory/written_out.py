@@ -12,35 +12,57 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
+import threading
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # A range without pages: nothing is waited for, and failures of the whole file are reported.
 _FAR, _ONE, _WAIT_BEFORE = ctypes.c_int64(1 << 62), ctypes.c_int64(1), ctypes.c_uint(1)
-_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ESPIPE, errno.EOPNOTSUPP, errno.EPERM})
 
 
 class WrittenOut:
-    """The failures of one open file ``fd``, which the owner keeps open. Any thread may call `require`, which does not wait."""
+    """The failures of one open file, of which the owner keeps the descriptor ``fd`` open. Any thread may call `require`, which does not
+    wait. ``of``: the same open file, by another descriptor."""
 
-    __slots__ = ("_failed", "_fd")
+    __slots__ = ("_failure", "_fd")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, of: WrittenOut | None = None) -> None:
         self._fd = fd
-        self._failed = 0
+        self._failure: _Failure = _Failure() if of is None else of._failure
 
     def require(self) -> None:
         """Raise `OSError` if bytes of the file may have been lost by now."""
-        if not self._failed:
-            self._failed = _error_of(self._fd)
-        if self._failed:
-            raise OSError(self._failed, f"{os.strerror(self._failed)}: the disk of the cache folder has lost what was kept there")
+        if number := self._failure.number(self._fd):
+            raise OSError(number, f"{os.strerror(number)}: the disk of the cache folder has lost what was kept there")
 
 
-def _error_of(fd: int) -> int:
-    """Return the errno of a failure that was not reported yet; 0 if there is none."""
-    call = getattr(_LIBC, "sync_file_range", None)
-    if call is None or call(fd, _FAR, _ONE, _WAIT_BEFORE) == 0:
-        return 0
-    number = ctypes.get_errno()
-    return 0 if number in _UNSUPPORTED else number
+class _Failure:
+    """The first failure of an open file."""
+
+    __slots__ = ("_lock", "_number")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def number(self, fd: int) -> int:
+        """Return its errno; 0 if there is none."""
+        # The kernel tells one caller: another thread would get no error before this one has recorded it.
+        with self._lock:
+            if not self._number and _is_supported() and not _succeeds(fd):
+                self._number = ctypes.get_errno()
+            return self._number
+
+
+def _succeeds(fd: int) -> bool:
+    return bool(_LIBC.sync_file_range(fd, _FAR, _ONE, _WAIT_BEFORE) == 0)
+
+
+@functools.cache
+def _is_supported() -> bool:
+    """Return False where the system, its C library or a filter of system calls (seccomp) has no such call.
+
+    Not told from an error of the call itself: a file system may fail with any, with EPERM too.
+    """
+    return hasattr(_LIBC, "sync_file_range") and not _succeeds(-1) and ctypes.get_errno() == errno.EBADF

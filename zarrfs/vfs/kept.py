@@ -25,6 +25,11 @@ class Kept:
         self._nbytes = nbytes
         self._loop = _event_loop()
 
+    @property
+    def is_intact(self) -> bool:
+        """True if the disk has lost nothing of its file by now."""
+        return spill.is_intact(self.data)
+
     def __del__(self) -> None:
         if not self._nbytes:
             return

@@ -14,7 +14,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import FileTooLarge, StoreError, StoreFull, ZarrfsError
 from zarrfs.memory import disposal
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.memory.spill import FileMapping, data_extents, refusal_of
+from zarrfs.memory.spill import FileMapping, data_extents, refusal_of, refuse_lost
 from zarrfs.memory.written_out import WrittenOut
 
 SPILL_NBYTES = 64 * 1024 * 1024
@@ -94,21 +94,29 @@ class SpillBuffer:
 
     async def resize(self, size: int) -> None:
         """Run `truncate`, in a thread like `put`. A large gap is a hole, if possible."""
+        if not size and self._memory is None:
+            self._begin_anew()
+            return
         await self._keep_hole(size)
         if self._stays_in_memory(size):
             self.truncate(size)
         else:
             await self._to_file(self._truncate_file, size)
 
+    def empty(self) -> SpillBuffer:
+        """Return an empty buffer with the same limits."""
+        return SpillBuffer(limit=self._limit, directory=self._directory, budget=self._budget)
+
     async def copy(self) -> SpillBuffer:
         """Return a copy of the buffer, with the same holes."""
-        copy = SpillBuffer(limit=self._limit, directory=self._directory, budget=self._budget)
+        copy = self.empty()
         try:
             if self._memory is not None:
                 await copy.put(0, bytes(self._memory))
             elif self._size:
-                await threads.io(copy._fill, memoryview(FileMapping.of(self._fd, self._size, self._written_out)))
-                self._require_intact()
+                content = memoryview(FileMapping.of(self._fd, self._size, self._written_out))
+                await threads.io(copy._fill, content)
+                refuse_lost(content)
         except BaseException:
             copy.close()
             raise
@@ -191,6 +199,11 @@ class SpillBuffer:
         # Not earlier: readers may run concurrently. The caller returns the budget: this may be a thread.
         self._fd, self._written_out = fd, WrittenOut(fd)
         self._memory = None
+
+    def _begin_anew(self) -> None:
+        """Drop all bytes and their file, which may count as lost."""
+        _close(self._fd)
+        self._fd, self._size, self._memory = -1, 0, bytearray()
 
     def _require_intact(self) -> None:
         try:

@@ -123,7 +123,7 @@ class ValueStage(Stage):
         await self._bytes.put(offset, data)
 
     async def truncate(self, size: int) -> None:
-        await self._own()
+        await self._own(without_content=not size)
         await self._bytes.resize(size)
 
     async def publish(self) -> None:
@@ -136,9 +136,10 @@ class ValueStage(Stage):
     async def aclose(self) -> None:
         self._bytes.close()
 
-    async def _own(self) -> None:
+    async def _own(self, *, without_content: bool = False) -> None:
         if self._lent:
             lent = self._bytes
-            self._bytes = await lent.copy()
+            # What the disk has lost cannot be copied.
+            self._bytes = lent.empty() if without_content else await lent.copy()
             lent.close()
             self._lent = False

@@ -96,7 +96,7 @@ class DecodedSnapshot(Snapshot):
         return data
 
     async def _read(self, offset: int, size: int) -> Buffer:
-        if self._data is not None:
+        if self._data is not None and self._data.is_intact:
             return self._data.data[offset : offset + size]
         stored = Encoded(self._stored[0].data, self._stored[1]) if self._stored is not None else None
         try:
@@ -147,6 +147,8 @@ class EncodedSnapshot(Snapshot):
         nbytes = self.attributes.size
         if offset >= nbytes or not size:
             return b""
+        if self._data is not None and not self._data.is_intact:
+            self._data = None
         if self._data is None and nbytes <= _WHOLE_NBYTES and self._room.has(nbytes):
             self._data = kept(await self._part(WHOLE), self._room)
         if self._data is None:

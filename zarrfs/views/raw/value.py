@@ -249,6 +249,8 @@ class RawSnapshot(Snapshot):
         return self._value is not None
 
     async def read(self, offset: int, size: int) -> Buffer:
+        if self._value is not None and not self._value.is_intact:
+            self._value = None
         # If the memory is in use, each read requests its part.
         if self._value is None and self._stat.size <= WHOLE_NBYTES and self._room.has(self._stat.size):
             # Without room for it in the cache folder, too.
