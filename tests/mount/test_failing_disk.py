@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import select
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,11 +16,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import trio
 import zarr
 
 from tests.support.mounting import mounted
 from tests.support.small_disks import lossy_disk, write_out
+from zarrfs.errors import StoreError
+from zarrfs.keys import Key
+from zarrfs.memory import disposal
+from zarrfs.memory.spill import FileMapping
 from zarrfs.memory.written_out import WrittenOut
+from zarrfs.stores.folder.store import FolderStore
 
 pytestmark = pytest.mark.fuse
 
@@ -123,7 +130,15 @@ def test_a_file_that_a_program_empties_and_writes_anew_is_stored_after_its_bytes
 
 
 def test_the_errno_of_a_file_system_may_be_that_of_a_missing_call(tmp_path: Path) -> None:
-    """EPERM, for bytes that were written through a mapping, counted as a lack of sync_file_range(2)."""
+    """EPERM, for bytes that were written through a mapping, counted as a lack of sync_file_range(2), or as a refusal by the store."""
+
+    async def stored(content: memoryview) -> None:
+        other = FolderStore(str(tmp_path))
+        try:
+            await other.set(Key("k"), content)
+        finally:
+            await other.aclose()
+
     zarr.create_array(tmp_path / "store", shape=(1 << 16,), chunks=(1 << 16,), dtype="u1")
     with mounted(tmp_path / "store", ends_with=None) as mount:
         file, other = (os.open(mount.path / "npy/store.npy", os.O_RDWR) for _ in range(2))
@@ -137,5 +152,24 @@ def test_the_errno_of_a_file_system_may_be_that_of_a_missing_call(tmp_path: Path
             for _ in range(2):
                 with pytest.raises(PermissionError):
                     written_out.require()
+            # It is no error of the store.
+            content = memoryview(FileMapping.of(file, 128, written_out))
+            with pytest.raises(StoreError, match="cache folder has lost") as raised:
+                trio.run(stored, content)
+            del content
+            assert type(raised.value) is StoreError and raised.value.key == "k"
         os.close(file)
         os.close(other)
+
+
+def test_files_are_closed_after_one_whose_close_fails(tmp_path: Path) -> None:
+    """The thread ended, and all later files of the cache folder kept their room: servers tell at close what they could not write."""
+    zarr.create_array(tmp_path / "store", shape=(100,), chunks=(100,), dtype="u1")
+    with mounted(tmp_path / "store", ends_with=None) as mount:
+        refused = os.open(mount.path / "chunks/0", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.write(refused, b"not a chunk")
+        reading, writing = os.pipe()
+        disposal.close(refused)
+        disposal.close(writing)
+        assert select.select([reading], [], [], 60)[0] and os.read(reading, 1) == b""
+        os.close(reading)

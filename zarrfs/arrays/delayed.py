@@ -53,7 +53,7 @@ class DelayedChunks(ChunkStore):
         written = self._written(coords)
         if written is None:
             return await self._chunks.get_with_stat(coords, byte_range)
-        refuse_lost(written.data)
+        refuse_lost(written.data, key=self.keys(coords)[0])
         stat = _stat(written)
         return None if stat is None or written.data is None else (_part(written.data, byte_range), stat)
 
@@ -65,7 +65,7 @@ class DelayedChunks(ChunkStore):
             raise GenerationMismatch(
                 f"chunk {coords} in {self.keys(coords)[0]!r} was changed concurrently", key=self.keys(coords)[0]
             )
-        refuse_lost(written.data)
+        refuse_lost(written.data, key=self.keys(coords)[0])
         return [_part(written.data, each) for each in byte_ranges]
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:

@@ -45,7 +45,7 @@ class _Elements(Merge):
         if stored is not None and len(stored) > self.limit:
             raise self._array.oversized(self._coords, self.limit)
         result, counted = await threads.cpu(self._array.metadata.chunk_nbytes(self._coords), self._onto, stored)
-        spill.refuse_lost(stored, *self._sources())
+        spill.refuse_lost(stored, *self._sources(), key=self._array.chunks.keys(self._coords)[0])
         self._array.count(decoded=counted, encoded=result is not None and result is not stored)
         return result
 

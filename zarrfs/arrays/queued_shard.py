@@ -128,7 +128,7 @@ class QueuedShard:
         if not self.files.is_intact:
             for coords, written in self.all().items():
                 try:
-                    refuse_lost(written.data, written.merge and written.merge.packed)
+                    refuse_lost(written.data, written.merge and written.merge.packed, key=self.key)
                 except StoreError as error:
                     found[coords], last = written, error
         return found, last

@@ -27,7 +27,7 @@ def close(descriptor: int) -> None:
     if _is_running():
         _given_up.put(descriptor)
     else:
-        os.close(descriptor)
+        _close(descriptor)
 
 
 class DisposedMapping(mmap.mmap):
@@ -43,7 +43,7 @@ class DisposedMapping(mmap.mmap):
         if _is_running():
             _given_up.put(self)
         else:
-            os.close(self.descriptor)
+            _close(self.descriptor)
 
 
 def _is_running() -> bool:
@@ -75,6 +75,12 @@ def _run() -> None:
             # A remaining view keeps it mapped until its release.
             with suppress(BufferError):
                 given_up.close()
-            os.close(given_up.descriptor)
+            _close(given_up.descriptor)
         elif isinstance(given_up, int):
-            os.close(given_up)
+            _close(given_up)
+
+
+def _close(descriptor: int) -> None:
+    # File systems of servers report what they could not write. The descriptor is closed nevertheless, and nobody wants these bytes.
+    with suppress(OSError):
+        os.close(descriptor)

@@ -103,14 +103,14 @@ def is_intact(value: object) -> bool:
     return True
 
 
-def refuse_lost(*values: object) -> None:
-    """Run `require_intact` for what was read from these. Raises `StoreError`."""
+def refuse_lost(*values: object, key: str | None = None) -> None:
+    """Run `require_intact` for what was read from these. Raises `StoreError`, for ``key``, and no kind of it that is about the store."""
     mappings = [mapping for value in values if (mapping := _mapping_of(value)) is not None]
     for mapping in {id(each): each for each in mappings}.values():
         try:
             require_intact(mapping)
         except OSError as error:
-            raise refusal_of(error)(error.strerror or str(error)) from error
+            raise refusal_of(error)(error.strerror or str(error), key=key) from error
 
 
 def _mapping_of(value: object) -> mmap.mmap | None:

@@ -60,6 +60,9 @@ class translated:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if isinstance(error, MemoryError):
             raise OutOfMemory(f"{self._doing} {self._key!r}: it does not fit into memory", key=self._key) from error
+        if isinstance(error, StoreError) and error.key is None:
+            # Of the bytes that were to be stored, which are for any key.
+            error.key = self._key
         if isinstance(error, OSError):
             meaning = StoreNotFound if error.errno == errno.ENOENT else _KINDS.get(error.errno or 0, StoreError)
             raise meaning(f"{self._doing} {self._key!r}: {error.strerror or error}", key=self._key) from error

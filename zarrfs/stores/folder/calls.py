@@ -12,7 +12,7 @@ from types import TracebackType
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError
-from zarrfs.memory.spill import Buffers, data_extents, require_intact
+from zarrfs.memory.spill import Buffers, data_extents, refuse_lost
 from zarrfs.stores.folder.names import Parts, path_of
 from zarrfs.stores.os_errors import ABSENT
 
@@ -173,7 +173,7 @@ def next_data(fd: int, offset: int) -> int:
 
 
 def write(fd: int, content: memoryview) -> None:
-    """Write ``content`` into an empty file, leaving its holes as holes."""
+    """Write ``content`` into an empty file, leaving its holes as holes. Raises `StoreError` if it was lost."""
     extents = data_extents(content)
     if extents is None:
         left = content
@@ -185,4 +185,4 @@ def write(fd: int, content: memoryview) -> None:
             while start < stop:
                 start += os.pwrite(fd, content[start:stop], start)
     # A file of the cache folder, of which pages may have been lost while it was read.
-    require_intact(content)
+    refuse_lost(content)
