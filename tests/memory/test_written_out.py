@@ -14,6 +14,7 @@ import pytest
 import zarr
 from trio.testing import trio_test
 
+from tests.arrays.test_delayed import mounted as queue
 from tests.support.large_buffers import large_from
 from tests.support.small_disks import lossy_disk, write_out
 from tests.support.stores import InterruptedStore
@@ -29,6 +30,7 @@ from zarrfs.keys import Key
 from zarrfs.memory import spill
 from zarrfs.memory.disposal import DisposedMapping
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.opening import open_store
 from zarrfs.stores.values import KeyStat
 from zarrfs.vfs.node import OpenFlags
@@ -191,6 +193,17 @@ async def test_queued_chunks_that_are_lost_do_not_keep_the_others_of_their_shard
     stored = zarr.open_array(tmp_path / "store", mode="r")[:]
     np.testing.assert_array_equal(stored.reshape(PER_SHARD, CHUNK)[:, 0], [77] * QUEUED + [7, 77])
     assert not (disk / "rescued").exists()
+
+
+@trio_test
+async def test_an_encoded_chunk_that_is_lost_is_not_queued(disk: Path) -> None:
+    encoded = memoryview(spill.mapped(NBYTES, str(disk)))
+    encoded[:] = os.urandom(NBYTES)
+    shown(disk)
+    async with queue(MemoryStore()) as m:
+        with pytest.raises(StoreError, match=LOST):
+            await m.chunks.update({(0,): encoded})
+        assert not m.queue
 
 
 class Losing(InterruptedStore):

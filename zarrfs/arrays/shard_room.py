@@ -8,7 +8,7 @@ from zarrfs.arrays.chunk_store import Written
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.buffers import Buffer
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.memory.spill import refusal_of
+from zarrfs.memory.spill import refusal_of, refuse_lost
 from zarrfs.model.chunk_grid import Coords
 
 # Incomplete shards are published once their files exceed this multiple of the memory budget.
@@ -29,6 +29,12 @@ class ShardRoom:
         """Return a permanent copy of ``data``, in memory or in a mapped file of the shard.
 
         Raises `StoreFull`, `OutOfMemory`, and `StoreError` if the cache folder fails."""
+        copy = await self._copy(shard, data)
+        # A codec may have put it into a file.
+        refuse_lost(data, key=shard.key)
+        return copy
+
+    async def _copy(self, shard: QueuedShard, data: Buffer) -> Buffer:
         nbytes = len(data)
         if self._budget.take(nbytes):
             shard.memory_nbytes += nbytes
