@@ -195,6 +195,26 @@ async def test_what_goes_on_after_its_deadline_keeps_everybody_from_the_node() -
 
 
 @trio_test
+async def test_who_waited_for_a_move_given_up_does_not_write_during_the_next_one() -> None:
+    live, ended, order = Live(), trio.Event(), list[str]()
+    live.node.fences.append(ended)
+
+    async def write() -> None:
+        async with live.node.holding():
+            order.append(f"writes to {live.node.path}")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await wait_all_tasks_blocked()
+        async with live.node.changing():
+            ended.set()
+            await wait_all_tasks_blocked()
+            order.append("moves")
+            live.move()
+    assert order == ["moves", "writes to /b"]
+
+
+@trio_test
 async def test_many_wait_for_a_move_that_hangs_as_long_as_one(autojump_clock: MockClock) -> None:
     """At the end of a mount each queued shard waited for a second."""
     live = Live()

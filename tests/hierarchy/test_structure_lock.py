@@ -140,3 +140,45 @@ async def test_who_writes_to_a_place_that_is_moved_while_he_waits_writes_where_i
     live.removed(NodePath("/h/a"))
     with pytest.raises(StaleEntry):
         await write()
+
+
+@trio_test
+async def test_two_that_wait_for_an_operation_given_up_both_go_on_although_another_one_ended_meanwhile() -> None:
+    lock = reading(await store_of(A, A, names=("a", "b"))).hierarchy.live.lock
+    ended, other = trio.Event(), trio.Event()
+    lock.fence((Prefix("a/"),), [ended])
+    lock.fence((Prefix("b/"),), [other])
+    went_on: list[str] = []
+
+    async def ask(path: str) -> None:
+        await lock.wait_stable(NodePath(path))
+        went_on.append(path)
+
+    async with trio.open_nursery() as nursery:
+        for path in ("/a", "/a", "/b"):
+            nursery.start_soon(ask, path)
+        await trio.testing.wait_all_tasks_blocked()
+        other.set()
+        await trio.testing.wait_all_tasks_blocked()
+        ended.set()
+    assert went_on == ["/b", "/a", "/a"]
+
+
+@trio_test
+async def test_who_waits_for_an_operation_given_up_waits_for_the_next_one_too() -> None:
+    lock = reading(await store_of(A)).hierarchy.live.lock
+    ended, went_on = trio.Event(), list[str]()
+    lock.fence((Prefix("a/"),), [ended])
+
+    async def ask() -> None:
+        await lock.wait_stable(NodePath("/a"))
+        went_on.append("goes on")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        async with lock.changing(Prefix("a/")):
+            ended.set()
+            await trio.testing.wait_all_tasks_blocked()
+            went_on.append("changed")
+    assert went_on == ["changed", "goes on"]

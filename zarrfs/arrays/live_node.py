@@ -126,11 +126,14 @@ class LiveNode:
 
     async def wait_stable(self) -> int:
         """Return `moves` when no task is moving or ending it. Raises `StaleEntry`, and `NodeMoving` within `with_memory`."""
-        while self._changers and not self._is_held_here():
-            if _has_memory.get():
+        while not self.is_stable:
+            if not self._changers or self._is_held_here():
+                # Another task may begin to move it during this wait.
+                await unfenced(self.fences, self.path)
+            elif _has_memory.get():
                 raise NodeMoving(f"{self.path} is being moved or erased", key=self.path)
-            await self._next_turn()
-        await unfenced(self.fences, self.path)
+            else:
+                await self._next_turn()
         self.check()
         return self.moves
 

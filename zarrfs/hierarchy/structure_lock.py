@@ -50,13 +50,15 @@ class StructureLock:
 
     async def wait_stable(self, path: NodePath) -> None:
         """Wait until no operation in progress affects ``path``. Raises `StoreTimeout` if an abandoned one does not end."""
-        while self.is_changing(path):
-            await self._changed.wait()
-        for targets, pending in list(self._fences):
-            if not pending:
-                self._fences.remove((targets, pending))
-            elif _is_in(path, targets):
-                await unfenced(pending, path)
+        while True:
+            while self.is_changing(path):
+                await self._changed.wait()
+            # Between two awaits: each of several waiters comes here. Another operation may begin during the wait below.
+            self._fences = [(targets, pending) for targets, pending in self._fences if pending]
+            abandoned = next((pending for targets, pending in self._fences if _is_in(path, targets)), None)
+            if abandoned is None:
+                return
+            await unfenced(abandoned, path)
 
     def fence(self, targets: Targets, pending: list[trio.Event]) -> None:
         """Let `wait_stable` of paths in ``targets`` wait for these events, of operations that their callers have abandoned."""
