@@ -6,8 +6,10 @@ import time
 from array import array
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from itertools import islice
+
+import trio
 
 from zarrfs.fuse.inode import Inode
 from zarrfs.vfs.node import Entry, Handle
@@ -49,6 +51,17 @@ class OpenFile:
     def changing(self) -> AbstractContextManager[None]:
         """Return `Inode.changing` for a request that publishes what was written."""
         return self.inode.changing() if self.writes else nullcontext()
+
+
+@asynccontextmanager
+async def released_on_error(handle: Handle) -> AsyncIterator[None]:
+    """Release ``handle`` if the body fails: the kernel gets the error, and sends no RELEASE."""
+    try:
+        yield
+    except BaseException:
+        with trio.CancelScope(shield=True):
+            await handle.release()
+        raise
 
 
 class OpenDirectory:

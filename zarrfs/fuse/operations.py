@@ -18,6 +18,7 @@ import trio
 from zarrfs.buffers import Buffer
 from zarrfs.errors import CaseConflict, EntryExists, IsADirectory, NoSuchEntry, OperationUnsupported, StaleEntry, ZarrfsError
 from zarrfs.fuse.guard import guarded
+from zarrfs.fuse.handles import released_on_error
 from zarrfs.fuse.inode import Inode
 from zarrfs.fuse.listings import Listings
 from zarrfs.fuse.session import Session, below, numbers_of
@@ -266,15 +267,15 @@ class Operations(pyfuse3.Operations):
         except StaleEntry:
             self.session.part_from_another(entry, file.of)
             raise
-        if how.write:
-            await self.session.let_go(entry)
-            entry.pages = None
-        if how.truncate:
-            entry.stamp = entry.size = 0
-            # It is emptied already: instead of another number it gets no pages.
-            another = self.session.is_another_file(entry, handle.of)
-            return self._file_info(entry, handle, how, keep_cache=False, opener=opener, direct=another)
-        try:
+        async with released_on_error(handle):
+            if how.write:
+                await self.session.let_go(entry)
+                entry.pages = None
+            if how.truncate:
+                entry.stamp = entry.size = 0
+                # It is emptied already: instead of another number it gets no pages.
+                another = self.session.is_another_file(entry, handle.of)
+                return self._file_info(entry, handle, how, keep_cache=False, opener=opener, direct=another)
             since_ns = time.monotonic_ns()
             attributes = None if handle.direct else await handle.attributes()
             stamp = entry.stamp if attributes is None else entry.settled(stamp_of(attributes), since_ns)
@@ -286,10 +287,6 @@ class Operations(pyfuse3.Operations):
                 raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
             if how.append and attributes is not None:
                 entry.require_size(attributes.size)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await handle.release()
-            raise
         # Without a known value the kernel may lack a notice of a change: drop its pages. From now on they belong to this value.
         known, entry.stamp = bool(entry.stamp), stamp
         are_valid = handle.keep_cache or (handle.pages is not None and handle.pages == entry.pages)
@@ -312,9 +309,10 @@ class Operations(pyfuse3.Operations):
         if not isinstance(node, File):
             raise IsADirectory(f"{entry.path!r}: is a folder", key=entry.path)
         handle = await node.open(how)
-        if how.write:
-            await self.session.let_go(entry)
-        stamp = 0 if handle.direct else stamp_of(await handle.attributes())
+        async with released_on_error(handle):
+            if how.write:
+                await self.session.let_go(entry)
+            stamp = 0 if handle.direct else stamp_of(await handle.attributes())
         shared, entry.pages = bool(entry.open_handles), None
         if not shared:
             self.inodes.attach(entry, node)
@@ -341,11 +339,12 @@ class Operations(pyfuse3.Operations):
                 raise
             file = await self.session.existing_file(parent, text, error)
             handle = await file.open(how)
+        async with released_on_error(handle):
+            attributes = await handle.attributes()
         entry = self.session.refer_created(parent, text, file, handle, since_ns)
         open_file = self._file_info(entry, handle, how, keep_cache=False, opener=ctx.pid)
-        attributes = self._attributor.entry(entry.ino, await handle.attributes())
         parent.expired = True
-        return open_file, attributes
+        return open_file, self._attributor.entry(entry.ino, attributes)
 
     @guarded
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> Buffer:  # type: ignore[override]
