@@ -3,11 +3,12 @@
 `invalidate_inode` and `invalidate_entry` wait for locks that the kernel holds while it waits for this process: called from a request
 handler with a READ of that inode in flight they deadlock the whole process beyond kill -9. So a separate thread makes all of these calls,
 in order (when pages are invalidated, earlier invalidations of names have happened; only a notice blocked for long by a lock of the kernel
-comes later), and no request that the kernel may wait for waits for this thread:
+comes later). A request waits for this thread only as far as the kernel does not wait for the request:
 
-- FLUSH does, after releasing all locks of this process (a change must be visible everywhere when close(2) returns): the kernel holds none
-  then.
-- LOOKUP, CREATE, UNLINK, RENAME and the like hold the kernel's lock of their folder, and never wait.
+- FLUSH waits, after releasing all locks of this process (a change must be visible everywhere when close(2) returns): the kernel holds
+  none then.
+- LOOKUP and CREATE hold the kernel's lock of their folder, and never wait. UNLINK, RMDIR and RENAME hold it too: they wait for a moment
+  only, and notices in the folders that they hold are deferred until they are answered (`Notifier.locked`).
 - FSYNC and SETATTR hold its lock of their file. A concurrent unlink or rename over that file holds the folder's lock and waits for the
   file's, and a notice about a name in that folder waits for both: so these requests wait for the thread for a moment only.
 
