@@ -36,7 +36,7 @@ LATEST_S = 60.0
 
 
 class UnstoredGroups:
-    """The unstored groups of one mount (`EmptyGroups.unstored`).
+    """The unstored groups of one mount (`EmptyGroups.is_unstored`).
 
     ``on_created`` is called with the path of each; ``on_failure`` with an error of a group that could not be stored when it was quiet:
     it stays unstored.

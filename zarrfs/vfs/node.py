@@ -21,8 +21,8 @@ from zarrfs.vfs.extended_attributes import ExtendedAttributes
 Entry = tuple[str, bool, int, int | None, bool]
 """One directory entry, with its `Attributes`, so that ``ls -l`` needs no lookup. A plain tuple: there may be a hundred thousand.
 
-Name, True for a directory, size in bytes (`SIZE_UNKNOWN` if only `Node.attributes` can compute it), mtime_ns (None if unknown), True if
-writable."""
+Name, True for a directory, size in bytes (`SIZE_UNKNOWN` if only `VfsNode.attributes` can compute it), mtime_ns (None if unknown), True
+if writable."""
 SIZE_UNKNOWN = -1
 
 
@@ -222,7 +222,7 @@ class Handle(abc.ABC):
         """Publish, and make it durable (FSYNC)."""
 
     async def set_mtime(self, mtime_ns: int) -> None:
-        """Run futimens(2) on this file, even if its name is another's by now. The default ignores it, as `Node.set_mtime`."""
+        """Run futimens(2) on this file, even if its name is another's by now. The default ignores it, as `VfsNode.set_mtime`."""
 
     async def release(self) -> None:
         """Release the last reference, and publish what no flush did. Never raises if that fails; the failure is recorded."""
