@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 
+from tests.arrays.test_shard_changes import Late
 from tests.arrays.test_sharded import node, opened, reads, sets
 from tests.support.stores import FailingStore, WaitingStore
 from zarrfs.arrays.chunk_store import ChunkStore
@@ -263,6 +265,39 @@ async def test_what_waits_for_what_is_erased_is_dropped() -> None:
         assert await mount.chunks.get((0,)) is None and len(mount.queue) == 0
         await mount.queue.publish(Key("a/c/0"))
         assert await stored(store) == {}
+
+
+@trio_test
+async def test_all_chunks_are_stored_while_the_first_one_of_a_shard_gets_its_room(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with mounted(store, memory=0, directory=str(tmp_path)) as mount, trio.open_nursery() as nursery:
+        await mount.chunks.update({(0,): b"a"})
+        nursery.start_soon(mount.chunks.update, {(4,): b"b"})
+        while len(mount.queue) < 2:
+            await trio.lowlevel.checkpoint()
+        await mount.chunks.publish()
+        assert await stored(store) == {0: b"a"}
+    assert len(mount.queue) == 1
+
+
+@trio_test
+async def test_a_chunk_on_its_way_into_the_queue_is_counted_although_the_rest_of_its_shard_was_stored() -> None:
+    """It waits for a change of another one, which waits for the publish."""
+    store, budget = WaitingStore(MemoryStore(), "set"), MemoryBudget(1000)
+    async with mounted(store, budget=budget) as mount, trio.open_nursery() as nursery:
+        await mount.chunks.update({(0,): b"old"})
+        nursery.start_soon(mount.chunks.publish, [(0,)])
+        await wait_all_tasks_blocked()
+        nursery.start_soon(mount.chunks.modify, {(0,): Late(b"+")})
+        await wait_all_tasks_blocked()
+        nursery.start_soon(mount.chunks.update, {(1,): b"one"})
+        await wait_all_tasks_blocked()
+        store.let_go()
+        await wait_all_tasks_blocked()
+        assert await mount.chunks.get_several([(0,), (1,)]) == [b"old+", b"one"]
+        assert mount.queue.nbytes <= budget.nbytes
+        await mount.chunks.publish()
+        assert budget.nbytes == 0
 
 
 class Broken(MemoryStore):

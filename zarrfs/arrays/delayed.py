@@ -119,7 +119,7 @@ class DelayedChunks(ChunkStore):
 
     async def publish(self, coords: Iterable[Coords] | None = None) -> None:
         if coords is None:
-            coords = [next(iter(shard.all())) for shard in self._queue.of(self._node)]
+            coords = [shard.some for shard in self._queue.of(self._node)]
         for unit in dict.fromkeys(map(self.unit, coords)):
             await self._queue.publish_one(self._node, unit)
 

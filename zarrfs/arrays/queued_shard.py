@@ -33,9 +33,10 @@ class QueuedShard:
     """Chunks queued for the shard of ``node`` with coordinates ``unit``; ``some`` is one chunk of it.
 
     ``array``: the documents at the time of the last write, or of a later use in another shape. ``publishing``: the chunks being stored
-    now. ``expected``: number of chunks of the shard within the array. ``failures`` counts failed publishes, and ``unanswered`` is the
-    last error if the store did not answer. ``replaced``: earlier queued values of chunks whose last one may still be refused, oldest
-    first.
+    now. ``replaced``: earlier queued values of chunks whose last one may still be refused, oldest first. ``expected``: number of chunks
+    of the shard within the array. ``since``: the time from which the delay of its publish counts (trio's clock, in seconds).
+    ``putting``: number of insertions in progress. ``underway``: a task publishes it since it was due. ``failures`` counts failed
+    publishes; ``unanswered`` is the last error if the store did not answer; ``retry``: delay after the next one, in seconds.
     """
 
     node: LiveNode

@@ -48,8 +48,11 @@ class ShardRoom:
             raise refusal_of(error)(f"{shard.key!r}: no room to queue a chunk: {error}", key=shard.key) from error
 
     def release(self, shard: QueuedShard, done: Mapping[Coords, Written]) -> None:
-        """Release the memory of a shard, if none but the chunks ``done`` are queued."""
-        if not shard.written or shard.written is done:
+        """Release the memory of a shard, if none but the chunks ``done`` are queued, and none is about to be.
+
+        Those of a `ShardQueue.put` in progress may have their memory already, and the files that hold it are checked for losses.
+        """
+        if not shard.putting and (not shard.written or shard.written is done):
             self._budget.give(shard.memory_nbytes)
             shard.memory_nbytes = 0
             # Unmapped when the last reader has released them.
