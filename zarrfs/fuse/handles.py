@@ -85,7 +85,6 @@ class OpenDirectory:
         "error",
         "inode",
         "iterator",
-        "listed",
         "removed",
         "since_ns",
         "suspended",
@@ -98,7 +97,6 @@ class OpenDirectory:
         self.entries: deque[Entry] = deque()
         self._passed = 0
         self.error: Exception | None = None
-        self.listed = False
         self.removed: set[str] = set()
         self.answered = 0
         self.suspended = False

@@ -44,7 +44,6 @@ class Listings:
             # POSIX requires the present content, after rewinddir(3) too; the folder may have been renamed since it was opened.
             entries = (await self._session.directory(listing.inode)).entries()
             await listing.restart(entries, self._session.kernel_cache.epoch)
-        listing.listed = True
         listing.answered = start
         if not self._add_dots(listing.inode, start_id, token):
             return

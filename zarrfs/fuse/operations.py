@@ -438,7 +438,7 @@ class Operations(pyfuse3.Operations):
         return self._attributor.entry(entry.ino, attributes, epoch, entry.path)
 
     def _file_info(
-        self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int = 0, direct: bool = False
+        self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int, direct: bool = False
     ) -> pyfuse3.FileInfo:
         direct = direct or handle.direct
         number = self.session.add_file(inode, handle, opener, writes=how.write, appends=how.append, direct=direct)

@@ -223,7 +223,7 @@ class Session:
         inode.size = attributes.size if attributes is not None else -1
         return inode
 
-    def refer_created(self, parent: Inode, name: str, file: File, handle: Handle, since_ns: int = NOW) -> Inode:
+    def refer_created(self, parent: Inode, name: str, file: File, handle: Handle, since_ns: int) -> Inode:
         """Return `refer` for a file that was created, or opened instead of created."""
         self.kernel_cache.names_changed(parent)
         inode = self._parted(self.inodes.refer(parent, name, is_folder=False), parent, name, handle.of)
@@ -250,12 +250,10 @@ class Session:
             self.inodes.vanished(inode)
             raise StaleEntry(f"{inode.path!r}: was replaced", key=inode.path)
 
-    def vanished(self, parent: Inode, name: str) -> Inode | None:
-        """Record the removal of a name; return its inode, if the kernel holds one."""
-        inode = self.inodes.find(below(parent, name))
-        if inode is not None:
+    def vanished(self, parent: Inode, name: str) -> None:
+        """Record the removal of a name."""
+        if (inode := self.inodes.find(below(parent, name))) is not None:
             self.inodes.vanished(inode)
-        return inode
 
     def unlist(self, parent: Inode, name: str, *others: Inode) -> None:
         """Omit a removed name from the rest of listings in progress: the kernel would take it for a new one.

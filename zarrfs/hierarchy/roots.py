@@ -68,7 +68,7 @@ class Roots:
         stored: StoredDocuments,
         *,
         ttl: float,
-        on_others: Callable[[NodePath], None] = lambda path: None,
+        on_others: Callable[[NodePath], None],
     ) -> None:
         self._dialects = dialects
         self._stored = stored

@@ -25,9 +25,7 @@ class StructureLock:
 
     ``before``: called with each of them before a change."""
 
-    def __init__(
-        self, affected: Callable[[Key | Prefix], Iterable[LiveNode]], before: Callable[[LiveNode], None] = lambda node: None
-    ) -> None:
+    def __init__(self, affected: Callable[[Key | Prefix], Iterable[LiveNode]], before: Callable[[LiveNode], None]) -> None:
         self._affected = affected
         self._before = before
         self._lock = trio.Lock()

@@ -258,7 +258,7 @@ class TemporaryContent(Content):
 
     private = True
 
-    def __init__(self, table: Temporaries, ident: str, folder: BoundTo | None = None) -> None:
+    def __init__(self, table: Temporaries, ident: str, folder: BoundTo | None) -> None:
         self._table = table
         self.ident = ident
         self.folder = folder
