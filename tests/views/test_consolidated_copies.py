@@ -13,7 +13,7 @@ from trio.testing import MockClock, trio_test
 
 from tests.support.scenes import Scene, example
 from tests.support.small_stores import array_document
-from tests.support.stores import contents, fill
+from tests.support.stores import WaitingStore, contents, fill
 from tests.support.trees import listing, read, tree_over, walk, write
 from tests.support.zarr_python import everything, written
 from zarrfs.daemon.mount_tree import MountTree
@@ -361,3 +361,33 @@ async def test_one_that_is_written_reads_back_as_it_was_while_it_says_the_same()
         await s.write("g/a/.zattrs", {"units": "km"})
         assert await s.read(".zmetadata") != spelled
         await agrees(s.tree)
+
+
+@trio_test
+async def test_two_that_wait_for_one_array_do_not_fail_it_if_a_node_is_renamed_meanwhile() -> None:
+    store = WaitingStore(MemoryStore())
+    await fill(store, written(3, lambda root: root.create_group("h")))
+    source = written(3, lambda root: root.create_array("g/a", shape=(4,), chunks=(2,), dtype="i4"))
+    array = json.loads(source["g/a/zarr.json"])
+    group: dict[str, Any] = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+
+    def naming(path: str) -> dict[str, Any]:
+        return group | {"consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": {path: array}}}
+
+    async with tree_over(store) as tree:
+        s = Scene(tree, store, "zarr3")
+        await s.mkdir("g")
+        await s.mkdir("g/a")
+        await s.write("g/zarr.json", naming("a"))
+        await s.write("zarr.json", naming("g/a"))
+        store.waits.add("set")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(s.write, "g/a/zarr.json", array)
+            await trio.testing.wait_all_tasks_blocked()
+            root = await s.folder("")
+            nursery.start_soon(root.rename, "h", root, "i")
+            await trio.testing.wait_all_tasks_blocked()
+            store.let_go()
+        assert await s.names("g") == {"a", "zarr.json"} and await s.names() == {"g", "i", "zarr.json"}
+        stored = await contents(store)
+        assert all(b"consolidated_metadata" in stored[key] for key in ("zarr.json", "g/zarr.json"))

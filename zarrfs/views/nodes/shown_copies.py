@@ -159,9 +159,13 @@ class ShownCopies:
 
     async def came(self, path: NodePath) -> None:
         """Record that an array was created at ``path``."""
-        for group in [each for each in path.ancestors() if path in self._missing.get(each, ())]:
-            self._missing[group].discard(path)
-            if not self._missing[group]:
+        for group in path.ancestors():
+            # Looked up at each step: while a copy is stored, another task may rename or remove a group.
+            missing = self._missing.get(group, set())
+            if path not in missing:
+                continue
+            missing.discard(path)
+            if not missing:
                 try:
                     await self._store(group)
                 except ZarrfsError as error:
@@ -199,14 +203,13 @@ class ShownCopies:
         self.forget()
 
     def moved(self, old: NodePath, new: NodePath) -> None:
-        """Record a move of the group at ``old`` to ``new``."""
+        """Record a move of the node at ``old`` to ``new``: arrays below it that are not created yet will have another path, too."""
 
         def now(path: NodePath) -> NodePath:
             return NodePath(new + path[len(old) :]) if path == old or path.startswith(f"{old}/") else path
 
         self._in_mount, self._shown = set(map(now, self._in_mount)), set(map(now, self._shown))
-        # Arrays that are not created yet have another path, too.
-        self._missing.clear()
+        self._missing = {now(group): set(map(now, arrays)) for group, arrays in self._missing.items()}
         self.forget()
 
     # --- creation -----------------------------------------------------------------------------------------------------------
