@@ -17,6 +17,7 @@ from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.sharded import levels
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkError, GenerationMismatch, ShardIndexInvalid, StoreAccessDenied
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.model import chunk_key, data_type
@@ -27,6 +28,8 @@ from zarrfs.model.shards import EMPTY, ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Expected, Generation
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 
 CHECKED = (CodecSpec("bytes", {"endian": "little"}), CodecSpec("crc32c"))
@@ -221,6 +224,47 @@ async def test_other_chunks_of_a_shard_are_what_they_were_when_one_is_written() 
         await chunks.get_parts((1,), [ByteRange()], before[1].generation)
     # None of this read an index of the shards written here.
     assert counters.shard_indexes_read == 0
+
+
+class SlowAnswers(ForwardingStore):
+    """A store whose sets return when they are ``answered``, some time after they took effect."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.answered = trio.Event()
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        generation = await super().set(key, value, expect=expect)
+        await self.answered.wait()
+        return generation
+
+
+@pytest.mark.parametrize("specs", [(ShardSpec((4,)),), (ShardSpec((4,)), ShardSpec((2,)))])
+@trio_test
+async def test_the_other_chunks_of_a_shard_stay_what_they_were_before_its_set_has_returned(specs: tuple[ShardSpec, ...]) -> None:
+    """Otherwise who has one of them open finds that it was replaced."""
+    store = SlowAnswers(MemoryStore())
+    store.answered.set()
+    chunks, _ = opened(store, node((4,), *specs))
+    await chunks.update({(0,): b"first", (3,): b"other"})
+    before = await chunks.stat((3,))
+    assert before is not None
+    read: list[object] = []
+
+    async def look() -> None:
+        # The first of these finds that the shard is another one.
+        read.extend(await chunks.get_several([(3,)]))
+        read.extend(await chunks.get_parts((3,), [ByteRange()], before.generation))
+        read.append(await chunks.stat((3,)))
+
+    store.answered = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(chunks.update, {(0,): b"changed"})
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(look)
+        await trio.testing.wait_all_tasks_blocked()
+        store.answered.set()
+    assert read == [b"other", b"other", before]
 
 
 @trio_test

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import trio
 
 from zarrfs.arrays.flight import Flights
 from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex
@@ -72,6 +75,8 @@ class ShardIndexCache:
         self.nbytes = 0
         self._known: OrderedDict[ShardKey, KnownShard] = OrderedDict()
         self._flights: Flights[ShardKey] = Flights()
+        # Shards that this mount is storing: the expected generation of before, and the end.
+        self._storing: dict[ShardKey, tuple[Generation | None, trio.Event]] = {}
         self._serials = itertools.count(1)
         self.turns = Turns()
 
@@ -98,11 +103,38 @@ class ShardIndexCache:
                 break
         with self._flights.started(key):
             known = await read()
+            if known is not None:
+                known = await self._as_stored(key, known)
         if known is None:
             self.discard(key)
         else:
             self.put(key, known)
         return known
+
+    @contextmanager
+    def storing(self, shards: Mapping[ShardKey, Generation | None]) -> Iterator[None]:
+        """Store shards in the body, each over the generation given (None: any), and `put` what is known of them then.
+
+        A reader that finds another generation meanwhile waits for the end: a set takes effect before it returns, and the shard as read
+        does not tell which of its chunks stay what they were.
+        """
+        ended = trio.Event()
+        self._storing |= {key: (expected, ended) for key, expected in shards.items()}
+        try:
+            yield
+        finally:
+            for key in shards:
+                del self._storing[key]
+            ended.set()
+
+    async def _as_stored(self, key: ShardKey, known: KnownShard) -> KnownShard:
+        """Return a shard that was read, with what is known of its chunks if this mount has stored it."""
+        expected, ended = self._storing.get(key, (known.stat.generation, None))
+        if ended is None or known.stat.generation == expected:
+            return known
+        await ended.wait()
+        stored = self.get(key)
+        return stored if stored is not None and stored.stat.generation == known.stat.generation else known
 
     def put(self, key: ShardKey, known: KnownShard) -> None:
         """Add a shard to the cache."""

@@ -227,13 +227,14 @@ class ShardedChunks(ChunkStore):
             # If nothing stays, the present value does not matter.
             expected = None if known is UNSEEN else "" if known is None else known.stat.generation
             shards[shard] = Written(data, new_generation(), now, expected=expected)
-        try:
-            generations = await self._parent.merge(shards) if shards else {}
-        except GenerationMismatch as error:
-            raise ShardReplaced from error
-        for shard, written in shards.items():
-            known = before[shard] if before[shard] is not UNSEEN else None
-            self._remember(shard, written, generations[shard], pairs.get(shard), known, groups[shard])
+        with self._indexes.storing({self._key(shard): written.expected for shard, written in shards.items()}):
+            try:
+                generations = await self._parent.merge(shards) if shards else {}
+            except GenerationMismatch as error:
+                raise ShardReplaced from error
+            for shard, written in shards.items():
+                known = before[shard] if before[shard] is not UNSEEN else None
+                self._remember(shard, written, generations[shard], pairs.get(shard), known, groups[shard])
         return {
             coords: groups[shard][self.spec.pair_of(coords)].generation
             if generations.get(shard := self.spec.shard_of(coords)) is not None
