@@ -17,9 +17,10 @@ class Position:
     """The read position of one open file, which separates a sequential pass from jumps. Starts as a pass from the beginning.
 
     Holds the last few slabs of the pass, so that they are not displaced. ``slab``: the current slab for read-ahead; None between passes.
+    ``is_closed``: the file was closed; a read that is still in progress holds nothing.
     """
 
-    __slots__ = ("_end", "_held", "_window_nbytes", "reads", "slab")
+    __slots__ = ("_end", "_held", "_window_nbytes", "is_closed", "reads", "slab")
 
     def __init__(self, window_nbytes: int = WINDOW_NBYTES) -> None:
         self._window_nbytes = window_nbytes
@@ -27,6 +28,7 @@ class Position:
         self._held: list[Slab] = []
         self.reads = 0
         self.slab: int | None = None
+        self.is_closed = False
 
     def goes_on(self, start: int, stop: int) -> bool:
         """Record a read of bytes ``start`` to ``stop``; return True if it continues the pass."""
@@ -39,7 +41,7 @@ class Position:
 
     def hold(self, slab: Slab) -> Slab | None:
         """Hold a slab that the pass reads now or soon; return the slab that it has finished, if any."""
-        if slab in self._held:
+        if self.is_closed or slab in self._held:
             return None
         slab.readers += 1
         self._held.append(slab)

@@ -95,6 +95,7 @@ class ArrayReader:
 
     def closed(self, position: Position) -> None:
         """Record the close of a file."""
+        position.is_closed = True
         self._handles -= 1
         self._let_go(position)
         if not self._handles:

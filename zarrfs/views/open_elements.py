@@ -25,6 +25,7 @@ class OpenElements:
         self._open_array = open_array
         self._resized: OpenArray | None = None
         self._position: Position | None = None
+        self._is_closed = False
 
     async def check(self) -> None:
         """Return if the array is still the one that was opened."""
@@ -48,7 +49,12 @@ class OpenElements:
                 await self._require_inside(start, nbytes)
             if self._position is None:
                 self._position = self._open_array.reader.new_position()
-            data = await self._open_array.reader.read(start, nbytes, self._position)
+            try:
+                data = await self._open_array.reader.read(start, nbytes, self._position)
+            finally:
+                if self._is_closed:
+                    # A handle that moves on to another value does not wait for its reads.
+                    self._let_go()
             # A resize during the read may have removed these elements.
             if live.layouts == layouts:
                 return data
@@ -69,6 +75,10 @@ class OpenElements:
 
     async def aclose(self) -> None:
         """Release the reader."""
+        self._is_closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         position, self._position = self._position, None
         if position is not None:
             self._open_array.reader.closed(position)
