@@ -28,7 +28,7 @@ from zarrfs.vfs.content import Snapshot
 from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.loading import Change
 from zarrfs.vfs.node import Handle, OpenFlags
-from zarrfs.vfs.stage import Stage, StagingRoom
+from zarrfs.vfs.stage import Stage, StagingRoom, ValueStage
 from zarrfs.vfs.staging import Staged, StagingArea, State
 
 WRITE = OpenFlags(read=False, write=True)
@@ -469,6 +469,41 @@ async def test_readers_of_the_old_value_move_on_when_the_new_one_is_published() 
     bench.area.changed("raw/k")
     assert await reader.read(0, 4) == b"with"
     await reader.release()
+
+
+class SlowToClose(FakeContent):
+    """A value whose stage is closed when ``may_end`` is set."""
+
+    may_end: trio.Event
+
+    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        may_end = self.may_end
+
+        class Closing(ValueStage):
+            async def aclose(self) -> None:
+                await may_end.wait()
+                await super().aclose()
+
+        return Closing(room, (await self.load() or b"") if not empty else b"", self.publish)
+
+
+@in_trio
+async def test_who_has_read_new_bytes_reads_no_old_ones_while_these_are_dropped() -> None:
+    content = SlowToClose(b"old")
+    content.may_end = trio.Event()
+    file = StagedFile(StagingArea(), content)
+    reader, writer = await file.open(READ_ONLY), await file.open(WRITE)
+    assert await reader.read(0, 10) == b"old"
+    await writer.write(0, b"new")
+    assert await reader.read(0, 10) == b"new"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        read = await reader.read(0, 10)
+        content.may_end.set()
+    assert read == b"new"
+    await reader.release()
+    await writer.release()
 
 
 class SeenOrStale(FakeContent):

@@ -31,7 +31,7 @@ _files: set[int] = set()
 
 
 class SpillBuffer:
-    """A buffer that can be written at any offset, truncated and read. Synchronous; the gap that a write leaves is zeros.
+    """A buffer that can be written at any offset, truncated and read, for one writer at a time. The gap that a write leaves is zeros.
 
     Above ``limit`` bytes, or when ``budget`` is exhausted, the bytes move to a file in ``directory`` (the system's default if None),
     which has no name and disappears with the process. Raises `StoreFull` if that folder has no space (for this user), or there are as

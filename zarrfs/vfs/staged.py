@@ -342,8 +342,9 @@ class Staged:
             raise
         mtime_ns = self._mtime_ns
         moved, replaces = self.stage.moved, self.stage.replaces
-        await self.drop()
+        # Before the bytes are dropped, which may take a moment: a handle that finds none must not read the value of before.
         self.moved_on()
+        await self.drop()
         self.area.published(self.content.ident)
         # Its handles have changed the present value: from here on they share it.
         self.superseded = False
