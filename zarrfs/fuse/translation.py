@@ -36,8 +36,8 @@ class Ownership:
 class Attributor:
     """Builds the attributes of stat(2). Files that cannot be written have no write permission; an unknown time is that of the mount."""
 
-    def __init__(self, memory: KernelCache, ownership: Ownership, *, writable: bool) -> None:
-        self._memory = memory
+    def __init__(self, kernel_cache: KernelCache, ownership: Ownership, *, writable: bool) -> None:
+        self._kernel_cache = kernel_cache
         self._writable = writable
         self._mounted_ns = time.time_ns()
         self._uid, self._gid = ownership.uid, ownership.gid
@@ -68,7 +68,8 @@ class Attributor:
         mtime_ns = attributes.mtime_ns if attributes.mtime_ns is not None else self._mounted_ns
         entry.st_atime_ns = entry.st_mtime_ns = entry.st_ctime_ns = mtime_ns
         entry.st_blksize = attributes.blksize
-        short, long = self._memory.seconds(self._memory.epoch if epoch is None else epoch, path)
+        kernel_cache = self._kernel_cache
+        short, long = kernel_cache.seconds(kernel_cache.epoch if epoch is None else epoch, path)
         entry.entry_timeout = long
         entry.attr_timeout = short if attributes.is_directory else long if settled else 0
         return entry
