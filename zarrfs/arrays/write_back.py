@@ -91,7 +91,10 @@ class WriteBack:
         ]
 
     async def store(self, unit_coords: Coords) -> None:
-        """Store the dirty chunks of a unit; if it raises, they are still dirty. The caller excludes writes to them meanwhile."""
+        """Store the dirty chunks of a unit; if it raises, they are still dirty. The caller excludes writes to them meanwhile.
+
+        Raises `TooLarge` for a shard of more than `MAX_WRITTEN` chunks, and the errors of codecs and store.
+        """
         unit = self._dirty.units.get(unit_coords)
         if unit is None:
             return

@@ -115,7 +115,7 @@ class Directory(VfsNode):
         raise NotPermitted(f"{name!r} cannot be removed", key=name)
 
     async def rmdir(self, name: str) -> None:
-        """Remove the empty directory called ``name``. Raises `NoSuchEntry`, `NotADirectory`, `DirectoryNotEmpty`."""
+        """Remove the empty directory called ``name``. Raises `NoSuchEntry`, `NotADirectory`, `DirectoryNotEmpty`, `NotPermitted`."""
         if not isinstance(await self.lookup(name), Directory):
             raise NotADirectory(f"{name!r} is a file", key=name)
         raise NotPermitted(f"{name!r} cannot be removed", key=name)
@@ -170,7 +170,7 @@ class File(VfsNode):
         """Open the file. Raises at once if a publish would be refused later: `NotPermitted`, `StoreReadOnly`, `StaleEntry`."""
 
     async def truncate(self, size: int) -> None:
-        """Run truncate(2) by path: published at once."""
+        """Run truncate(2) by path: published at once. Raises `FileTooLarge`, `NotPermitted`."""
         raise NotPermitted(f"{self.ident} cannot be changed", key=self.ident)
 
 
@@ -212,7 +212,7 @@ class Handle(abc.ABC):
         return await self.write(offset, data)
 
     async def truncate(self, size: int) -> None:
-        """Run ftruncate(2)."""
+        """Run ftruncate(2): staged. Raises `FileTooLarge`, `NotPermitted`."""
         raise NotPermitted("this file is not open for writing")
 
     async def flush(self) -> None:
