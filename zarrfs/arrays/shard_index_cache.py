@@ -124,7 +124,8 @@ class ShardIndexCache:
             yield
         finally:
             for key in shards:
-                del self._storing[key]
+                if self._storing.get(key, (None, None))[1] is ended:
+                    del self._storing[key]
             ended.set()
 
     async def _as_stored(self, key: ShardKey, known: KnownShard) -> KnownShard:
