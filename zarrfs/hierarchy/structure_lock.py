@@ -51,6 +51,8 @@ class StructureLock:
         while True:
             while self.is_changing(path):
                 await self._changed.wait()
+            if not self._fences:
+                return
             # Between two awaits: each of several waiters comes here. Another operation may begin during the wait below.
             self._fences = [(targets, pending) for targets, pending in self._fences if pending]
             abandoned = next((pending for targets, pending in self._fences if _is_in(path, targets)), None)
