@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +45,27 @@ def within(seconds: float, is_so: Callable[[], bool]) -> bool:
 
 
 def watcher_of(pid: int) -> int:
-    """Return the process that outlives the daemon ``pid``."""
+    """Return the process that outlives the daemon ``pid``, when it hears of the daemon's end."""
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
-            if re.search(rf"^PPid:\s{pid}$", Path("/proc", name, "status").read_text(), re.MULTILINE):
-                return int(name)
+            if status_of(name)["PPid"] != str(pid):
+                continue
         except OSError:
             continue
+        # For a few milliseconds after its start the signal would end the shell.
+        assert within(10, partial(hears, name))
+        return int(name)
     raise AssertionError(f"{pid} has no child")
+
+
+def hears(process: str) -> bool:
+    return bool(int(status_of(process)["SigCgt"], 16) & 1 << signal.SIGUSR1 - 1)
+
+
+def status_of(process: str) -> dict[str, str]:
+    """Return the fields of ``/proc/PROCESS/status``. Raises OSError."""
+    lines = Path("/proc", process, "status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 @pytest.fixture
