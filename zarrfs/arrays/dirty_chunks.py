@@ -336,10 +336,6 @@ class DirtyChunks:
         return mapping, offset
 
 
-def require_intact(chunks: Iterable[DirtyChunk]) -> None:
+def refuse_lost(chunks: Iterable[DirtyChunk]) -> None:
     """Raise `StoreError` if elements of those in files may have been lost by now, since the disk has not taken them."""
-    try:
-        for memory in {id(run.memory): run.memory for run, _ in chunks if run.file_range is not None}.values():
-            spill.require_intact(memory)
-    except OSError as error:
-        raise spill.refusal_of(error)(f"dirty chunks: {error.strerror}") from error
+    spill.refuse_lost(*(run.memory for run, _ in chunks if run.file_range is not None))

@@ -16,7 +16,7 @@ import numpy as np
 from zarrfs import threads
 from zarrfs.arrays.array import Array, ChunkPart
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit, require_intact
+from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit, refuse_lost
 from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.merging import ElementMerge
 from zarrfs.arrays.paged_shard_index import MAX_WRITTEN
@@ -107,7 +107,7 @@ class WriteBack:
         in_part = [coords for coords, chunk in unit.chunks.items() if not chunk.whole]
         async with self._array.merging(list(unit.chunks)) if in_part else self._array.encoding(list(unit.chunks)):
             encoded = await self._all_encoded(unit, [coords for coords, chunk in unit.chunks.items() if chunk.whole])
-            require_intact(unit.chunks.values())
+            refuse_lost(unit.chunks.values())
             if in_part:
                 changes = encoded | {coords: self._merge(coords, unit.chunks[coords]) for coords in in_part}
                 await self._array.chunks.modify(changes)

@@ -23,7 +23,7 @@ import trio
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout, require_intact
+from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout, refuse_lost
 from zarrfs.arrays.filling import part
 from zarrfs.arrays.merging import of_elements, put
 from zarrfs.arrays.reader import ArrayReader
@@ -185,7 +185,7 @@ class ArrayWriter:
                 target = part(out[box.offset : box.offset + box.size].reshape(box.shape), projection.box_selection)
                 written = chunk.run.mask(chunk.number, *_span(projection.chunk_selection, chunk.inside)).reshape(target.shape)
                 target[written] = part(self._view(chunk.elements), projection.chunk_selection)[written]
-                require_intact([chunk])
+                refuse_lost([chunk])
         begin = offset - first * self._itemsize
         return out.view(np.uint8).data[begin : begin + size]
 

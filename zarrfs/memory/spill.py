@@ -88,10 +88,9 @@ def is_mapped(value: object) -> bool:
 
 
 def require_intact(value: object) -> None:
-    """Raise `OSError` if bytes of a buffer or an array in a file may be lost (`WrittenOut.require`)."""
-    mapping = _mapping_of(value)
-    if isinstance(mapping, (FileMapping, DisposedMapping)):
-        mapping.written_out.require()
+    """Raise `OSError` if bytes of a buffer or an array in a file, or of the file of a `WrittenOut`, may be lost."""
+    if (written_out := _written_out_of(value)) is not None:
+        written_out.require()
 
 
 def is_intact(value: object) -> bool:
@@ -105,12 +104,19 @@ def is_intact(value: object) -> bool:
 
 def refuse_lost(*values: object, key: str | None = None) -> None:
     """Run `require_intact` for what was read from these. Raises `StoreError`, for ``key``, and no kind of it that is about the store."""
-    mappings = [mapping for value in values if (mapping := _mapping_of(value)) is not None]
-    for mapping in {id(each): each for each in mappings}.values():
+    files = [written_out for value in values if (written_out := _written_out_of(value)) is not None]
+    for each in dict.fromkeys(files):
         try:
-            require_intact(mapping)
+            each.require()
         except OSError as error:
             raise refusal_of(error)(error.strerror or str(error), key=key) from error
+
+
+def _written_out_of(value: object) -> WrittenOut | None:
+    if isinstance(value, WrittenOut):
+        return value
+    mapping = _mapping_of(value)
+    return mapping.written_out if isinstance(mapping, (FileMapping, DisposedMapping)) else None
 
 
 def _mapping_of(value: object) -> mmap.mmap | None:

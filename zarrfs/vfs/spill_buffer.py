@@ -76,7 +76,7 @@ class SpillBuffer:
         if (memory := self._memory) is not None:
             return bytes(memoryview(memory)[offset : offset + size])
         found = os.pread(self._fd, max(0, min(size, self._size - offset)), offset)
-        self._require_intact()
+        refuse_lost(self._written_out)
         return found
 
     async def put(self, offset: int, data: Buffer) -> None:
@@ -162,12 +162,12 @@ class SpillBuffer:
 
     def whole(self) -> Buffer:
         """Return all bytes as one buffer. No writes are allowed while the result is in use. Raises `FileTooLarge`, and `StoreError` if
-        some may be lost; they can be lost later, too (`spill.require_intact`)."""
+        some may be lost; they can be lost later, too (`spill.refuse_lost`)."""
         if self._memory is not None:
             return memoryview(self._memory)
         if not self._size:
             return b""
-        self._require_intact()
+        refuse_lost(self._written_out)
         try:
             return memoryview(FileMapping.of(self._fd, self._size, self._written_out))
         except (OSError, OverflowError) as error:
@@ -205,19 +205,13 @@ class SpillBuffer:
         _close(self._fd)
         self._fd, self._size, self._memory = -1, 0, bytearray()
 
-    def _require_intact(self) -> None:
-        try:
-            self._written_out.require()
-        except OSError as error:
-            raise refusal_of(error)(error.strerror or str(error)) from error
-
     def _returns_to_memory(self, size: int) -> bool:
         """Move the bytes back into memory if as many as ``size`` may be there: they went to the file for a hole."""
         size = max(size, self._size)
         if self._memory is not None or not self._fits(size):
             return False
         memory = bytearray(os.pread(self._fd, self._size, 0))
-        self._require_intact()
+        refuse_lost(self._written_out)
         self._give(self._taken - size)
         _close(self._fd)
         self._fd, self._memory = -1, memory
