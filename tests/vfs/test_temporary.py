@@ -33,7 +33,7 @@ class World:
         self.key = FakeContent(value, fixed_size=fixed_size, ident="raw/a/0")
 
     async def create(self, data: bytes = b"", ident: str = NAME) -> tuple[TemporaryFile, Handle]:
-        file, handle = await self.table.create(ident, BOTH)
+        file, handle = await self.table.create(self.table.content(ident), BOTH)
         if data:
             await handle.write(0, data)
         return file, handle
@@ -99,7 +99,7 @@ async def test_a_temporary_file_is_a_file() -> None:
     await file.set_mtime(7)
     assert ((await file.attributes()).size, (await file.attributes()).mtime_ns) == (2, 7)
     with pytest.raises(EntryExists):
-        await world.table.create(NAME, BOTH)
+        await world.table.create(world.table.content(NAME), BOTH)
     await world.table.unlink(file)
     assert not world.names()
     assert world.budget.nbytes == 0
@@ -343,7 +343,7 @@ def test_readers_of_an_earlier_value_keep_it(operations: list[tuple[str, int, by
 @alone
 async def test_what_lost_its_name_while_it_is_open_keeps_no_time_and_no_promise() -> None:
     world = World()
-    file, handle = await world.table.create("raw/t", OpenFlags(read=True, write=True))
+    file, handle = await world.table.create(world.table.content("raw/t"), BOTH)
     await handle.write(0, b"abc")
     await handle.flush()
     await world.table.unlink(file)

@@ -11,14 +11,19 @@ import trio
 from trio.testing import trio_test
 
 from tests.support.scenes import Scene
+from tests.support.stores import contents
 from tests.support.trees import tree_over
 from tests.support.v3_array import ARRAY
-from zarrfs.errors import NoSuchEntry
+from zarrfs.errors import ChunkSizeMismatch, ContentInvalid, NoSuchEntry
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.opening import open_store
+from zarrfs.vfs.file import StagedFile
+from zarrfs.vfs.node import OpenFlags
+from zarrfs.views.nodes.folder import NodeFolder
 
 ZARRAY = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "fill_value": None, "order": "C"}
 ZARRAY |= {"compressor": None, "filters": None}
+WRITE = OpenFlags(read=False, write=True)
 DIALECTS = pytest.mark.parametrize("dialect", ["v1", "v2", "v3", "v3_2019", "v3_2022"])
 
 
@@ -115,3 +120,76 @@ async def test_attributes_written_before_the_array_are_read_back_as_written(dial
         await s.write("a/.zattrs", written)
         await s.write("a/.zarray", json.dumps(ZARRAY).encode())
         assert await s.read("a/.zattrs") == written
+
+
+@trio_test
+async def test_a_chunk_that_is_still_written_when_its_document_is_saved_is_stored_by_its_own_close() -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v2") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        folder = await s.folder("a")
+        _, half = await folder.create("0", WRITE)
+        await half.write(0, bytes(4))
+        _, empty = await folder.create("1", WRITE)
+        await s.write("a/.zarray", ZARRAY)
+        for handle, offset in (half, 4), (empty, 0):
+            await handle.write(offset, b"\1" * (8 - offset))
+            await handle.flush()
+            await handle.release()
+        assert tree.losses.failures == []
+        assert await s.read("a/0") == bytes(4) + b"\1" * 4
+        assert await s.read("a/1") == b"\1" * 8
+        assert {"a/0", "a/1"} <= (await contents(store)).keys()
+
+
+@pytest.mark.logs("0 bytes instead of 8|exactly 8 bytes, not 0")
+@trio_test
+async def test_a_chunk_that_was_only_created_when_its_document_is_saved_is_refused_at_its_last_close() -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v2") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        _, handle = await (await s.folder("a")).create("0", WRITE)
+        await s.write("a/.zarray", ZARRAY)
+        await handle.flush()
+        await handle.release()
+        assert [file for file, _ in tree.losses.failures] == ["chunks/a/0"]
+
+
+@pytest.mark.logs("exactly 8 bytes, not")
+@trio_test
+async def test_a_waiting_chunk_that_was_refused_is_stored_when_it_is_written_again() -> None:
+    """Its close would say 0, and it would be saved beside the store at the end of the mount."""
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v2") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/0", bytes(4))
+        with pytest.raises(ContentInvalid, match="was created, but"):
+            await s.write("a/.zarray", ZARRAY)
+        with pytest.raises(ChunkSizeMismatch, match="not 5"):
+            await s.write("a/0", bytes(5))
+        await s.write("a/0", b"\1" * 8)
+        assert await tree.publish_all() == []
+        assert "a/0" in await contents(store)
+        assert await s.read("a/0") == b"\1" * 8
+
+
+@trio_test
+async def test_a_file_renamed_to_a_chunk_while_its_document_is_saved_becomes_the_chunk() -> None:
+    store = MemoryStore()
+    async with tree_over(store, new_dialect="v2") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/0.partial", b"\1" * 8)
+        folder = await s.folder("a")
+        assert isinstance(folder, NodeFolder)
+        # A rename looks for the place of the new name first: there is none yet.
+        waiting, file = await folder.content("0"), await folder.lookup("0.partial")
+        await s.write("a/.zarray", ZARRAY)
+        assert isinstance(file, StagedFile)
+        await folder._layers.temporaries.move(file, waiting)
+        assert "a/0" in await contents(store)
+        assert await s.read("a/0") == b"\1" * 8
+        assert await tree.publish_all() == []

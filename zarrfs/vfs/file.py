@@ -251,6 +251,7 @@ class StagedHandle(Handle):
 
     async def release(self) -> None:
         await self._drop_snapshot()
+        self._staged.writers -= self._flags.write
         await self._staged.release()
 
     async def set_mtime(self, mtime_ns: int) -> None:

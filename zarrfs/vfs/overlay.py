@@ -211,7 +211,7 @@ class OverlayDirectory(Directory):
             content = await self.content(name)
             created: tuple[File, Handle]
             if isinstance(content, TemporaryContent):
-                created = await self._layers.temporaries.create(content.ident, flags, content.folder)
+                created = await self._layers.temporaries.create(content, flags)
             else:
                 file = self._file(content)
                 created = file, await file.create(flags)

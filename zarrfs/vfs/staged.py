@@ -58,6 +58,8 @@ class Staged:
         self.area = area
         self.content = content
         self.handles = 0
+        self.writers = 0
+        """Number of handles that may write."""
         self.orphan = False
         self.removed = False
         """True if its name was removed after another file had taken it: it publishes nothing any more."""
@@ -118,6 +120,18 @@ class Staged:
         async with self.lock:
             await self._empty()
 
+    async def is_left_to_writer(self) -> bool:
+        """Return True if a program is to publish the file: it has written to it, or has only just created it. The caller holds the lock.
+
+        A file that was just created is then published at its last RELEASE at the latest, whether or not it is written to."""
+        if self._state is State.CLEAN and self.writers:
+            snapshot = await self.content.snapshot()
+            if snapshot is not None:
+                await snapshot.aclose()
+                if not snapshot.attributes.size:
+                    await self._empty()
+        return self.unpublished
+
     async def attributes(self) -> Attributes:
         """Return size and time as this mount sees them. Raises `NoSuchEntry` if nothing is staged or published, and `StaleEntry`."""
         if self.stage is not None:
@@ -146,6 +160,7 @@ class Staged:
         """Record that a handle may write, and return `KnownPages.opened`.
 
         The kernel has no older pages; from now on, what it reads is recorded."""
+        self.writers += 1
         if self.known_pages is None and (self.content.merged or self.content.in_parts):
             self.known_pages = KnownPages(self.area.room.kept)
         return self.known_pages.opened() if self.known_pages is not None else 0

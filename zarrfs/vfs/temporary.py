@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,6 +60,11 @@ class BoundTo(Protocol):
         """True if it has left its path: what is there is another folder, or none."""
 
 
+Become = Callable[[], Awaitable[None]]
+"""Stores a temporary file that was just published or named under its final name, if the view has a place for it by now. The caller holds
+the lock of its `Staged`. After an error it stays temporary."""
+
+
 class Temporaries:
     """The temporary files of a mount, by `File.ident`. Belongs to one event loop.
 
@@ -71,11 +77,11 @@ class Temporaries:
     def get(self, ident: str) -> TemporaryFile | None:
         """Return the temporary file called ``ident``; None if absent."""
         found = self.find(ident)
-        return TemporaryFile(self._staging, self.content(ident, found.folder)) if found is not None else None
+        return TemporaryFile(self._staging, self.content(ident, found.folder, found.become)) if found is not None else None
 
-    def content(self, ident: str, folder: BoundTo | None = None) -> TemporaryContent:
+    def content(self, ident: str, folder: BoundTo | None = None, become: Become | None = None) -> TemporaryContent:
         """Return the content of a temporary file called ``ident``, whether it exists or not, in ``folder`` if that can be replaced."""
-        return TemporaryContent(self, ident, folder)
+        return TemporaryContent(self, ident, folder, become)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Return the entries directly below a folder: idents that consist of ``prefix`` (with its trailing slash) and a name."""
@@ -98,11 +104,10 @@ class Temporaries:
             if ident.startswith(prefix) and len(found.value.data) and not is_temporary(ident)
         ]
 
-    async def create(self, ident: str, flags: OpenFlags, folder: BoundTo | None = None) -> tuple[TemporaryFile, Handle]:
-        """Create a new, empty file in ``folder`` and open it. Raises `EntryExists`."""
-        if self.find(ident) is not None:
-            raise EntryExists(f"{ident!r} already exists", key=ident)
-        content = self.content(ident, folder)
+    async def create(self, content: TemporaryContent, flags: OpenFlags) -> tuple[TemporaryFile, Handle]:
+        """Create a new, empty file and open it. Raises `EntryExists`."""
+        if self.find(content.ident) is not None:
+            raise EntryExists(f"{content.ident!r} already exists", key=content.ident)
         self.put(content, _Value(self._staging.room.bytes()))
         file = TemporaryFile(self._staging, content)
         return file, await file.open(flags)
@@ -131,13 +136,17 @@ class Temporaries:
             elif isinstance(content, TemporaryContent):
                 found = self._require_held(file.ident)
                 self.remove(content.ident)
-                self._files[content.ident], found.folder = found, content.folder
+                self._files[content.ident], found.folder, found.become = found, content.folder, content.become
                 del self._files[file.ident]
             else:
                 moved = await self._publish(file.ident, content, content.publish if isinstance(content, WholeContent) else None)
                 self.remove(file.ident)
         # Its handles continue with the value at the new name, if that has the same layout.
         self._staging.changed(content.ident)
+        if isinstance(content, TemporaryContent) and content.become is not None:
+            staged = self._staging.get(content.ident)
+            async with staged.lock if staged is not None else nullcontext():
+                await content.become()
         if moved and (opened := self._staging.get(content.ident)) is not None:
             opened.laid_out_anew()
 
@@ -173,7 +182,8 @@ class Temporaries:
         staged = self._staging.get(ident)
         # Its time was already returned to programs during the publish: with another one it would look like another file.
         mtime_ns = staged.mtime_ns if staged is not None else None
-        self._files[ident] = _Temporary(value, mtime_ns if mtime_ns is not None else time.time_ns(), content.folder)
+        mtime_ns = mtime_ns if mtime_ns is not None else time.time_ns()
+        self._files[ident] = _Temporary(value, mtime_ns, content.folder, content.become)
 
     def set_mtime(self, ident: str, mtime_ns: int) -> None:
         """Set the time, as utimens(2), also for open handles."""
@@ -258,10 +268,11 @@ class TemporaryContent(Content):
 
     private = True
 
-    def __init__(self, table: Temporaries, ident: str, folder: BoundTo | None) -> None:
+    def __init__(self, table: Temporaries, ident: str, folder: BoundTo | None, become: Become | None) -> None:
         self._table = table
         self.ident = ident
         self.folder = folder
+        self.become = become
 
     @property
     def is_outdated(self) -> bool:
@@ -337,6 +348,7 @@ class _Temporary:
     value: _Value
     mtime_ns: int
     folder: BoundTo | None = None
+    become: Become | None = None
     mtime_was_set: bool = False
     synced: bool = False
 
@@ -381,6 +393,8 @@ class _TemporaryStage(Stage):
     async def publish(self) -> None:
         self._own = False
         self._content.publish(self._value.held())
+        if self._content.become is not None:
+            await self._content.become()
 
     async def aclose(self) -> None:
         self._value.release()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from zarrfs.arrays.concurrency import has_any
 from zarrfs.arrays.live_node import LiveNode
@@ -49,7 +50,7 @@ from zarrfs.views.nodes.contents import (
     UndecidedContents,
     UnsupportedContents,
 )
-from zarrfs.views.nodes.undecided import groups_from_undecided, make_group, node_from_undecided
+from zarrfs.views.nodes.undecided import become_chunk_if_possible, groups_from_undecided, make_group, node_from_undecided
 from zarrfs.views.nodes.view_format import DocumentContent, NodeContent, ViewFormat, is_part_of_key
 
 
@@ -258,7 +259,8 @@ class NodeFolder(OverlayDirectory):
         return self.view_format.ident(self.path, name)
 
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
-        temporary = self._context.temporaries.content(self.ident(name))
+        become = partial(self._become_chunk, name) if self.view_format.looks_like_chunk(name) else None
+        temporary = self._context.temporaries.content(self.ident(name), become=become)
         if is_temporary(name):
             return temporary
         if name in self.view_format.documents:
@@ -281,6 +283,9 @@ class NodeFolder(OverlayDirectory):
             f"{self.ident(name)}: in {self.view_format.view}/ a file is a document, a chunk of an array, or has a temporary name",
             key=self.ident(name),
         )
+
+    async def _become_chunk(self, name: str) -> None:
+        await become_chunk_if_possible(self.view_format, self.path, name)
 
     async def _may_wait(self, contents: FolderContents, name: str) -> bool:
         """Return True if a file called ``name`` may be a chunk that precedes the document of its array."""

@@ -6,7 +6,7 @@ A waiting folder becomes a part of chunk keys, or a group.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from zarrfs import durability
 from zarrfs.errors import ContentInvalid, EntryExists, StoreError, ZarrfsError
@@ -17,7 +17,8 @@ from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None:
     """Turn the files with names of chunks of the array at ``path``, written before its document, into these chunks.
 
-    Raises `ContentInvalid` for files that do not fit, and the error of the store for others; they continue to wait.
+    Those that a program is still writing are stored by their own close(2) (`become_chunk_if_possible`). Raises `ContentInvalid` for files
+    that do not fit, and the error of the store for others; they continue to wait.
     """
     context = view_format.context
     open_array = await context.hierarchy.array(path)
@@ -73,29 +74,54 @@ async def make_group(view_format: ViewFormat, path: NodePath) -> None:
     view_format.context.times.touch(view_format.ident(path, ""), time.time_ns())
 
 
+async def become_chunk_if_possible(view_format: ViewFormat, path: NodePath, name: str) -> None:
+    """Turn the file ``name`` in the folder at ``path``, whose bytes are complete, into a chunk, if an array has it by now (`Become`).
+
+    Its document may have been written while the file was: then the result is that of the file's own close(2). Raises `ContentInvalid`,
+    and the errors of the store.
+    """
+    hierarchy = view_format.context.hierarchy
+    array = await view_format.array_above(path)
+    open_array = await hierarchy.array(array.path if array is not None else path)
+    if open_array is None:
+        return
+    node = open_array.array.node
+    coords = view_format.keys(node).decode(path.prefix[len(node.path.prefix) :] + name, node.metadata.ndim)
+    if coords is not None and open_array.array.has(coords):
+        await _store_waiting(view_format, view_format.chunk(open_array, coords))
+
+
 async def _become_chunk(view_format: ViewFormat, chunk: NodeContent) -> None:
+    staging = view_format.context.staging
+    # An open meanwhile would be one of the waiting file, and bring it back with its first change.
+    with staging.moving(chunk.ident):
+        staged = staging.get(chunk.ident)
+        async with staged.lock if staged is not None else nullcontext():
+            if staged is not None and await staged.is_left_to_writer():
+                return
+            await _store_waiting(view_format, chunk)
+
+
+async def _store_waiting(view_format: ViewFormat, chunk: NodeContent) -> None:
+    """Store a waiting file as ``chunk``. The caller holds its lock."""
     context, state = view_format.context, view_format.state
-    staged = context.staging.get(chunk.ident)
-    if staged is not None:
-        await staged.publish_now()
-    async with context.staging.renaming(chunk.ident, chunk):
-        snapshot = await context.temporaries.content(chunk.ident).snapshot()
-        if snapshot is None:
-            return
-        known = context.temporaries.find(chunk.ident)
-        is_synced = known is not None and known.synced
-        state.became_chunks.add(chunk.ident)
-        try:
-            with durability.demanded(is_synced):
-                await chunk.publish(await snapshot.read(0, snapshot.attributes.size))
-            if known is not None and known.mtime_was_set:
-                await chunk.set_mtime(known.mtime_ns)
-            if is_synced:
-                # Its fsync was answered when there was no array to store it in.
-                with durability.demanded():
-                    await chunk.sync()
-        finally:
-            state.became_chunks.discard(chunk.ident)
-            await snapshot.aclose()
-        context.temporaries.remove(chunk.ident)
-    context.staging.changed(chunk.ident)
+    known = context.temporaries.find(chunk.ident)
+    if known is None:
+        return
+    snapshot = await context.temporaries.content(chunk.ident).snapshot()
+    assert snapshot is not None
+    state.became_chunks.add(chunk.ident)
+    try:
+        with durability.demanded(known.synced):
+            await chunk.publish(await snapshot.read(0, snapshot.attributes.size))
+        if known.mtime_was_set:
+            await chunk.set_mtime(known.mtime_ns)
+        if known.synced:
+            # Its fsync was answered when there was no array to store it in.
+            with durability.demanded():
+                await chunk.sync()
+    finally:
+        state.became_chunks.discard(chunk.ident)
+        await snapshot.aclose()
+    context.temporaries.remove(chunk.ident)
+    context.staging.rekey(chunk.ident, chunk)
