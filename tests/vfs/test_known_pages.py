@@ -16,7 +16,7 @@ ANY = st.tuples(st.integers(0, SIZE - 1), st.integers(1, 20 * PAGE))
 
 @tries(200)
 @given(
-    steps=st.lists(st.one_of(PAGES.map(lambda each: ("read", *each)), ANY.map(lambda each: ("written", *each))), max_size=12),
+    steps=st.lists(st.tuples(st.sampled_from(["read", "written"]), PAGES | ANY).map(lambda each: (each[0], *each[1])), max_size=12),
     asked=ANY,
     room=st.sampled_from([0, 3 << 16, 1 << 30]),
 )
@@ -28,7 +28,7 @@ def test_no_byte_counts_as_given_that_is_another_one(steps: list[tuple[str, int,
         size = min(size, SIZE - offset)
         data = bytes([number]) * size
         if what == "read":
-            kept.add_read(offset, data)
+            kept.add_read(offset, data, at_end=offset + size == SIZE)
         else:
             kept.add_written(offset, data)
         pages[offset : offset + size] = data
@@ -45,7 +45,7 @@ def test_no_byte_counts_as_given_that_is_another_one(steps: list[tuple[str, int,
 
 def test_what_was_read_is_no_change_and_what_was_written_over_it_neither() -> None:
     kept = KnownPages(MemoryBudget(1 << 20))
-    kept.add_read(0, bytes(PAGE + 100))
+    kept.add_read(0, bytes(PAGE + 100), at_end=True)
     kept.add_written(10, b"ab")
     changed = kept.changed(8, b"\0\0abc\0")
     assert changed is not None and changed.tolist() == [False, False, False, False, True, False]
@@ -64,9 +64,9 @@ def test_who_only_writes_is_remembered_nothing_of() -> None:
 def test_a_handle_has_seen_what_was_read_since_its_open() -> None:
     kept = KnownPages(MemoryBudget(1 << 20))
     first = kept.opened()
-    kept.add_read(0, bytes(3 * PAGE))
+    kept.add_read(0, bytes(3 * PAGE), at_end=False)
     second = kept.opened()
-    kept.add_read(PAGE, b"x" * PAGE)
+    kept.add_read(PAGE, b"x" * PAGE, at_end=False)
     kept.add_written(2 * PAGE, b"y")
     assert kept.seen_since(first).changed(0, bytes(PAGE)) is not None
     assert kept.seen_since(second).changed(0, bytes(PAGE)) is None

@@ -89,6 +89,30 @@ async def test_a_program_that_writes_all_back_takes_nothing_back() -> None:
 
 
 @trio_test
+async def test_what_was_read_without_pages_is_not_in_the_pages_of_another_handle() -> None:
+    """A program with a mapping writes back whole pages, as they were when it read them."""
+    store = await store_of_old()
+    async with tree_over(store) as tree:
+        mapped, direct, other = [await opened(tree, path) for path in ("chunks/a/0", "chunks/a/0", "npy/a.npy")]
+        direct.paged = False
+        header = (await other.attributes()).size - 8 * COUNT
+        page = bytearray(await mapped.read(0, 4096))
+        await other.write(header + 8 * 5, element(OTHERS))
+        await other.flush()
+        # A change of its own, after which it reads the present value.
+        await direct.write(8 * 4, element(7))
+        await direct.fsync()
+        assert bytes(await direct.read(0, 4096))[8 * 5 : 8 * 6] == element(OTHERS)
+        page[8 * 2 : 8 * 3] = element(NEW)
+        page[8 * 4 : 8 * 5] = element(7)
+        await mapped.write(0, bytes(page))
+        await mapped.flush()
+        for each in (mapped, direct, other):
+            await each.release()
+    assert await stored(store) == [OLD, OLD, NEW, OLD, 7, OTHERS, *[OLD] * 6]
+
+
+@trio_test
 async def test_also_what_became_fill_value_while_the_array_was_shorter() -> None:
     store = await store_of_old()
     async with tree_over(store, resize_erases=True) as tree:

@@ -92,7 +92,11 @@ def open_flags(flags: int) -> OpenFlags:
     """Return the flags of open(2). O_TRUNC changes the file in any access mode, as on other file systems of Linux."""
     mode, truncate = flags & os.O_ACCMODE, bool(flags & os.O_TRUNC)
     return OpenFlags(
-        read=mode != os.O_WRONLY, write=mode != os.O_RDONLY or truncate, truncate=truncate, append=bool(flags & os.O_APPEND)
+        read=mode != os.O_WRONLY,
+        write=mode != os.O_RDONLY or truncate,
+        truncate=truncate,
+        append=bool(flags & os.O_APPEND),
+        direct=bool(flags & os.O_DIRECT),
     )
 
 

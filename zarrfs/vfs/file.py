@@ -183,8 +183,12 @@ class StagedHandle(Handle):
 
     async def read(self, offset: int, size: int) -> Buffer:
         data = await self._read(offset, size)
-        if self._staged.known_pages is not None:
-            self._staged.known_pages.add_read(offset, data)
+        if self._staged.known_pages is not None and self.paged:
+            end = self._staged.size
+            if end is None and self._snapshot is not None:
+                end = self._snapshot.attributes.size
+            at_end = len(data) < size or offset + len(data) == end
+            self._staged.known_pages.add_read(offset, data, at_end=at_end)
         return data
 
     async def _read(self, offset: int, size: int) -> Buffer:
@@ -226,7 +230,13 @@ class StagedHandle(Handle):
         # If earlier writes are staged, a refusal of this one does not report the result of publishing them.
         with _reporting(self._staged) if self._staged.state in (State.CLEAN, State.TRUNCATED) else nullcontext():
             done = await self._staged.write(
-                offset, data, self._snapshot, self._epoch, self._emptied, opened=self._pages_since, at_end=at_end
+                offset,
+                data,
+                self._snapshot,
+                self._epoch,
+                self._emptied,
+                opened=self._pages_since if self.paged else None,
+                at_end=at_end,
             )
         await self._drop_snapshot()
         return done

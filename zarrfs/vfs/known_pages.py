@@ -71,9 +71,11 @@ class KnownPages:
         """Return what may have been seen through the handle of the open with this number; 0: all that is known."""
         return SeenPages(self, opened)
 
-    def add_read(self, offset: int, data: Buffer) -> None:
-        """Record bytes that were read. The kernel reads whole pages: a short result means the end of the file."""
-        self._keep(offset, data, new=True, at_end=True)
+    def add_read(self, offset: int, data: Buffer, *, at_end: bool) -> None:
+        """Record bytes that were read; ``at_end``: they end with the file, in whose last page zeros follow.
+
+        The kernel reads whole pages. A program that does without them, by fcntl(2), reads any bytes: the rest of a page is unknown."""
+        self._keep(offset, data, new=True, at_end=at_end)
 
     def add_written(self, offset: int, data: Buffer) -> None:
         """Record bytes that were written: a program that only writes reads nothing."""

@@ -43,12 +43,13 @@ class Attributes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenFlags:
-    """The flags of an open: access mode of open(2), O_TRUNC and O_APPEND."""
+    """The flags of an open: access mode of open(2), O_TRUNC, O_APPEND and O_DIRECT."""
 
     read: bool = True
     write: bool = False
     truncate: bool = False
     append: bool = False
+    direct: bool = False
 
 
 class VfsNode(abc.ABC):
@@ -179,12 +180,14 @@ class Handle(abc.ABC):
 
     ``direct`` disables the kernel's cache (the size is not known beforehand); ``keep_cache`` means that pages which the kernel cached
     from an earlier open are still valid, if its attributes are unchanged; ``pages``, if not None, that they are if they were cached since
-    an open with an equal value of it. ``of`` is the same object for all handles of one file, and another one for a later file of its
-    name; None if they need not be distinguished."""
+    an open with an equal value of it. ``paged`` is set to False if the kernel keeps no pages of what is read and written through this
+    handle, whatever it keeps for others of the file. ``of`` is the same object for all handles of one file, and another one for a
+    later file of its name; None if they need not be distinguished."""
 
     direct: bool = False
     keep_cache: bool = False
     pages: object = None
+    paged: bool = True
     of: object = None
 
     @property

@@ -181,14 +181,14 @@ class Staged:
         epoch: int = 0,
         emptied: int | None = None,
         *,
-        opened: int = 0,
+        opened: int | None = 0,
         at_end: bool = False,
     ) -> int:
         """Stage ``data``; the published bytes needed beside it are loaded first, unless truncated.
 
         ``seen`` is the value that the writer has open since ``epoch``; later values published through this file are its own changes.
-        ``emptied``: see `require_current`; ``opened``: see `open_to_write`; ``at_end``: see `Handle.append`. Raises `StaleEntry` if
-        another program has replaced it meanwhile."""
+        ``emptied``: see `require_current`; ``opened``: see `open_to_write`, None if the writer has no pages; ``at_end``: see
+        `Handle.append`. Raises `StaleEntry` if another program has replaced it meanwhile."""
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
             if emptied is not None:
@@ -196,7 +196,7 @@ class Staged:
                 self.require_current(emptied)
             # Taken before the load: the write refers to what was read before it.
             known = self.known_pages
-            empty = not known and self.content.covers(offset, len(data))
+            empty = (opened is None or not known) and self.content.covers(offset, len(data))
             stage = await self._staged(
                 empty=empty, seen=seen if self.own_epoch <= epoch else None, new_nbytes=0 if offset else len(data)
             )
@@ -204,7 +204,7 @@ class Staged:
                 # The offset is the end of a value that another program has replaced: bytes of the present one, or zeros, would be there.
                 ident = self.content.ident
                 raise StaleEntry(f"{ident} has {stage.size} bytes now, not {offset}: open the file again to append", key=ident)
-            if known:
+            if known and opened is not None:
                 await stage.write_over(offset, data, known.seen_since(opened))
             else:
                 await stage.write(offset, data)
