@@ -43,6 +43,7 @@ from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
+from zarrfs.stores.values import latest
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +195,7 @@ class Hierarchy:
         known, epoch = await self._lookup(path), self._epoch
         if known.folder_epoch != epoch:
             known.folder_ns, known.folder_epoch = await self._store.prefix_mtime_ns(self.folder_of(path)), epoch
-        return max(known.documents_ns or 0, known.chunks_ns or 0, known.folder_ns or 0) or None
+        return latest(known.documents_ns, known.chunks_ns, known.folder_ns)
 
     async def children(self, path: NodePath, names: Collection[str] | None = None) -> AsyncGenerator[tuple[str, Node]]:
         """Yield names and nodes directly below a group, by name, as they are read; bad ones are `UnsupportedNode`, attributes not large.

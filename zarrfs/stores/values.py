@@ -61,6 +61,16 @@ class Denied(NamedTuple):
 
 Answer = Got | Missing | Denied
 
+
+def latest(*times_ns: int | None) -> int | None:
+    """Return the latest of several times, as in `KeyStat.mtime_ns`; None if all are unknown. 1970 is a time like any other."""
+    found = None
+    for each in times_ns:
+        if found is None or (each is not None and each > found):
+            found = each
+    return found
+
+
 DirEntry = tuple[str, bool, int, int | None]
 """An entry of ``list_dir``: name (without prefix and slash), True for a prefix, size in bytes (0 for a prefix), mtime_ns or None.
 

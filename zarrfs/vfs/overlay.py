@@ -188,7 +188,8 @@ class OverlayDirectory(Directory):
                 continue
             one = staged.pop(name, None) if staged and not is_directory else None
             if one is not None:
-                size, mtime_ns = (one.size if one.size is not None else size), one.mtime_ns or mtime_ns
+                size = one.size if one.size is not None else size
+                mtime_ns = one.mtime_ns if one.mtime_ns is not None else mtime_ns
             elif times:
                 ident = f"{here}{name}{'/' * is_directory}"
                 mtime_ns = times.mtime_ns_of(ident, size=size, stored_ns=mtime_ns)

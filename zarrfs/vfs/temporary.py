@@ -91,7 +91,7 @@ class Temporaries:
                 size, mtime_ns = len(found.value.data), found.mtime_ns
                 staged = self._staging.get(ident)
                 if staged is not None and staged.size is not None:
-                    size, mtime_ns = staged.size, staged.mtime_ns or mtime_ns
+                    size, mtime_ns = staged.size, staged.mtime_ns if staged.mtime_ns is not None else mtime_ns
                 yield name, False, size, mtime_ns, True
 
     def left(self, prefix: str) -> list[str]:

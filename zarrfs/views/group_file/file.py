@@ -59,8 +59,9 @@ class GroupFile(File):
         return await self._attributes(await self._layouts.at(self._path))
 
     async def _attributes(self, layout: GroupLayout) -> Attributes:
-        documents_ns = await self._layouts.documents_ns(self._path) or self._context.mounted_ns
-        return Attributes(False, layout.layout.size, max(documents_ns, self._times.at(self._path)), writable=False)
+        documents_ns = await self._layouts.documents_ns(self._path)
+        known_ns = documents_ns if documents_ns is not None else self._context.mounted_ns
+        return Attributes(False, layout.layout.size, max(known_ns, self._times.at(self._path)), writable=False)
 
     async def extended_attributes(self) -> ExtendedAttributes | None:
         return self._context.node_attributes.of(await self._context.hierarchy.node(self._path))

@@ -83,8 +83,8 @@ class GroupFolder(Directory):
 
     async def attributes(self) -> Attributes:
         self._bound.check()
-        mtime_ns = await self._context.folder_mtime_ns(self._bound.path) or self._context.mounted_ns
-        return Attributes(True, mtime_ns=mtime_ns, writable=False)
+        mtime_ns = await self._context.folder_mtime_ns(self._bound.path)
+        return Attributes(True, mtime_ns=mtime_ns if mtime_ns is not None else self._context.mounted_ns, writable=False)
 
     async def lookup(self, name: str) -> VfsNode:
         return await self._files.lookup(name)

@@ -19,6 +19,7 @@ from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.model.unparsed import Unparsed, nbytes_of
+from zarrfs.stores.values import latest
 from zarrfs.vfs.node import no_such_entry
 
 MAX_KNOWN_NBYTES = 64 << 20
@@ -118,14 +119,14 @@ class GroupLayouts:
         result: GroupLayout | NotRepresentable
         try:
             nodes = await self._nodes(path)
-            times = [self._hierarchy.documents_mtime_ns(node.path) or 0 for node in nodes]
+            documents_ns = latest(*(self._hierarchy.documents_mtime_ns(node.path) for node in nodes))
             if before is not None and before.is_of(nodes):
-                before.state, before.expires, before.documents_ns = state, expires, max(times)
+                before.state, before.expires, before.documents_ns = state, expires, documents_ns
                 return before
             result = await self._rendered(nodes)
         except NotRepresentable as error:
-            result, times = error, [0]
-        known = _Known(nodes, result, max(times) or None, state, expires, 0)
+            result, documents_ns = error, None
+        known = _Known(nodes, result, documents_ns, state, expires, 0)
         self._put(path, known)
         return known
 

@@ -120,8 +120,8 @@ class ShownCopies:
         if copy.text is None:
             return plain
         text = view_format.state.text(_spelled(document), copy.digest)
-        mtime_ns = view_format.state.mtime_ns(_spelled(document), copy.digest) or copy.mtime_ns
-        return copy.text if text is None or text == copy.digest else text, mtime_ns
+        set_ns = view_format.state.mtime_ns(_spelled(document), copy.digest)
+        return copy.text if text is None or text == copy.digest else text, set_ns if set_ns is not None else copy.mtime_ns
 
     async def entry(self, group: GroupNode) -> Entry | None:
         """Return the entry of the document with the copy of ``group``; None if it has none.

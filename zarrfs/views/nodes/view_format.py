@@ -139,7 +139,8 @@ class ViewFormat(DocumentsForm):
             return None
         if name == self.group_document and isinstance(node, GroupNode) and await self._is_undecided(node):
             return None
-        return text, state.mtime_ns(document, rendered) or self._mtime_ns(node.path)
+        mtime_ns = state.mtime_ns(document, rendered)
+        return text, mtime_ns if mtime_ns is not None else self._mtime_ns(node.path)
 
     async def shown_documents(self, node: ArrayNode | GroupNode) -> dict[str, TimedDocument]:
         rendered = await self.documents_of(node)
@@ -168,7 +169,8 @@ class ViewFormat(DocumentsForm):
         return False
 
     def _mtime_ns(self, path: NodePath) -> int:
-        return self.context.hierarchy.documents_mtime_ns(path) or self.context.mounted_ns
+        mtime_ns = self.context.hierarchy.documents_mtime_ns(path)
+        return mtime_ns if mtime_ns is not None else self.context.mounted_ns
 
     async def _is_undecided(self, group: GroupNode) -> bool:
         """Return True if programs expect no document of ``group`` yet: it is new, or the root of a store without nodes."""

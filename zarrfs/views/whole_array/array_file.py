@@ -226,10 +226,12 @@ class WholeArrayContent(Content):
     async def mtime_ns(self, size: int) -> int:
         """Return the time of the array's file of ``size`` bytes: the one that was set, else the time of the array's last change."""
         stored_ns = await self.changed_ns()
-        return self._context.times.mtime_ns_of(self.ident, size=size, stored_ns=stored_ns) or stored_ns
+        set_ns = self._context.times.mtime_ns_of(self.ident, size=size, stored_ns=stored_ns)
+        return set_ns if set_ns is not None else stored_ns
 
     async def changed_ns(self) -> int:
-        return await self._context.hierarchy.mtime_ns(self.path) or self._context.mounted_ns
+        mtime_ns = await self._context.hierarchy.mtime_ns(self.path)
+        return mtime_ns if mtime_ns is not None else self._context.mounted_ns
 
     def _stored(self, keys: Sequence[Key]) -> None:
         self._unsynced.update(dict.fromkeys(keys))

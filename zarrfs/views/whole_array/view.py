@@ -137,12 +137,13 @@ class ArrayFiles(GroupChildren):
                 node = UnsupportedNode(path=node.path, dialect=node.dialect, reason=str(error))
             else:
                 file = self._file(node)
+                mtime_ns = await self.context.hierarchy.mtime_ns(node.path)
                 return Child(
                     entry_name_of(name, self._container.suffix),
                     False,
                     lambda: file,
                     layout.size,
-                    await self.context.hierarchy.mtime_ns(node.path) or self.context.mounted_ns,
+                    mtime_ns if mtime_ns is not None else self.context.mounted_ns,
                     writable=file.writable,
                     suffix=self._container.suffix,
                 )
