@@ -12,6 +12,7 @@ memory are accepted at once, and few programs check.
 from __future__ import annotations
 
 import logging
+import mmap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
@@ -22,7 +23,7 @@ from zarrfs.fuse.inode import Inode
 
 log = logging.getLogger(__name__)
 
-_PAGE = 4096
+_PAGE = mmap.PAGESIZE
 # The kernel may hold a lock that /proc/PID/maps waits for, until the request is answered.
 _PATIENCE = 0.2
 
