@@ -285,6 +285,8 @@ class NodeFolder(OverlayDirectory):
         )
 
     async def _become_chunk(self, name: str) -> None:
+        # Another array may be at the path by now.
+        self.check()
         await become_chunk_if_possible(self.view_format, self.path, name)
 
     async def _may_wait(self, contents: FolderContents, name: str) -> bool:
