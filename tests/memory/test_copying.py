@@ -22,6 +22,8 @@ SHAPES = [
     ((700, 600), [("a", "|u1"), ("b", "<u2")]),
     ((33, 500), "|S100"),
     ((2**21,), "|u1"),
+    ((1, 1), "|V2000000"),
+    ((3, 1), "|S1500000"),
 ]
 
 
@@ -42,6 +44,12 @@ def test_elements_are_where_numpy_puts_them(shape: tuple[int, ...], dtype: objec
         swapped = np.zeros(source.shape, kind.newbyteorder(">"))
         copying.copy(swapped, source)
         np.testing.assert_array_equal(swapped.astype(kind).view(f"V{kind.itemsize}"), source.view(f"V{kind.itemsize}"))
+
+
+def test_the_element_of_an_array_without_dimensions_is_copied() -> None:
+    source, out = np.full((), "ab" * 150_000, ">U300000"), np.zeros((), "<U300000")
+    copying.copy(out, source)
+    assert out == source
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["in pieces", "in tiles"])

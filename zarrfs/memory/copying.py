@@ -40,6 +40,10 @@ def copy(out: NDArray, source: NDArray) -> None:
         np.copyto(out, source, casting="equiv")
         return
     axes = _merged(out, source)
+    if not axes:
+        # A single large element has no dimension.
+        np.copyto(out, source, casting="equiv")
+        return
     shape = tuple(axis.extent for axis in axes)
     out = as_strided(out, shape, tuple(axis.out for axis in axes))
     source = as_strided(source, shape, tuple(axis.source for axis in axes), writeable=False)
