@@ -28,7 +28,7 @@ from zarrfs.model.shards import EMPTY, ShardSpec
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Expected, Generation
+from zarrfs.stores.values import Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 
@@ -283,6 +283,43 @@ async def test_a_shard_that_others_replace_is_read_anew() -> None:
         await ours.get_parts((0,), [ByteRange()], stat.generation)
     await theirs.update({(0,): None, (3,): None})
     assert await ours.get_several([(0,), (3,)]) == [None, None]
+
+
+class LateAnswers(ForwardingStore):
+    """A store whose reads return when they are ``answered``, some time after the value was read."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.answered = trio.Event()
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        found = await super().get_with_stat(key, byte_range)
+        await self.answered.wait()
+        return found
+
+
+@trio_test
+async def test_a_chunk_that_was_there_before_the_read_is_not_missing_by_an_index_that_was_read_before_it() -> None:
+    array = node((4,), ShardSpec((4,)))
+    store = MemoryStore()
+    late = LateAnswers(store)
+    ours, _ = opened(late, array)
+    theirs, _ = opened(store, array)
+    await theirs.update({(0,): b"first"})
+    read: dict[int, object] = {}
+
+    async def look(index: int) -> None:
+        read[index] = await ours.get((index,))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        await theirs.update({(3,): b"new"})
+        # It waits for the index that the other task has asked for.
+        nursery.start_soon(look, 3)
+        await trio.testing.wait_all_tasks_blocked()
+        late.answered.set()
+    assert read == {1: None, 3: b"new"}
 
 
 def pairs(*numbers: tuple[int, int]) -> bytes:

@@ -56,6 +56,9 @@ class Flights(Generic[K]):
     def __init__(self) -> None:
         self._flights: dict[K, Flight] = {}
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._flights
+
     async def joined(self, key: K) -> bool:
         """Wait for the request for ``key``; return False, without a checkpoint, if there is none. Raises the store's error."""
         flight = self._flights.get(key)

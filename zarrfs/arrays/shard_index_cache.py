@@ -111,6 +111,10 @@ class ShardIndexCache:
             self.put(key, known)
         return known
 
+    def is_being_read(self, key: ShardKey) -> bool:
+        """Return True if `of` waits for a read that another task has begun."""
+        return key in self._flights
+
     @contextmanager
     def storing(self, shards: Mapping[ShardKey, Generation | None]) -> Iterator[None]:
         """Store shards in the body, each over the generation given (None: any), and `put` what is known of them then.

@@ -375,7 +375,7 @@ class ShardedChunks(ChunkStore):
     async def _values_of(self, shard: Coords, wanted: Sequence[tuple[int, ByteRange]]) -> list[Buffer | ChunkError | None]:
         known = self._indexes.get(self._key(shard))
         for _ in range(TRIES):
-            fresh = known is None
+            fresh = known is None and not self._indexes.is_being_read(self._key(shard))
             if known is None:
                 # Read without a stat: a key that is no value (a link in a folder) is an error for readers, not a missing chunk.
                 known = await self._indexes.of(self._key(shard), None, lambda: self._reader.read(shard))
@@ -398,7 +398,7 @@ class ShardedChunks(ChunkStore):
                     if found is not None:
                         ranges[number] = within(found, byte_range)
             if not fresh and len(ranges) < len(wanted):
-                # Reads of other chunks do not reveal that a chunk is now present or readable.
+                # Reads of other chunks, and those begun before this one, do not reveal that a chunk is now present or readable.
                 now = await self._parent.stat(shard)
                 if now is None or now.generation != known.stat.generation:
                     self._indexes.discard(self._key(shard))
