@@ -10,7 +10,6 @@ Queued chunks are in memory up to the budget, else in mapped files. A failed pub
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from zarrfs.keys import Key, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
-from zarrfs.stores.change import Change
+from zarrfs.stores.change import Change, announcing, is_announced
 from zarrfs.stores.presupposing import presupposing_nothing
 from zarrfs.threads import CPU_THREADS
 
@@ -42,8 +41,6 @@ _AT_ONCE = 8
 _GRACE_SECONDS = 1.0
 # Limit of lost shards whose error is kept for a later request.
 _MAX_UNREPORTED = 1000
-
-_publishing: contextvars.ContextVar[Key | None] = contextvars.ContextVar("zarrfs_publishing_shard", default=None)
 
 OnChange = Callable[[Change, Prefix, Sequence[Coords]], None]
 """Receives a change to a queued shard and the coordinates of the changed chunks, of the array with this chunk prefix."""
@@ -97,7 +94,7 @@ class ShardQueue:
     @staticmethod
     def is_publishing(key: Key) -> bool:
         """Return True within the store of queued chunks for ``key``: its changes were announced when they were queued."""
-        return _publishing.get() == key
+        return is_announced(key)
 
     def get(self, node: LiveNode, unit: Coords) -> QueuedShard | None:
         """Return the queue entry of a shard."""
@@ -302,11 +299,8 @@ class ShardQueue:
                     with presupposing_nothing():
                         await node.confirmed()
                     chunks = shard.chunks if shard.node is node else chunks
-                token = _publishing.set(shard.key)
-                try:
+                with announcing(shard.key):
                     generations = await chunks.merge(shard.publishing)
-                finally:
-                    _publishing.reset(token)
         except BaseException as error:
             shard.written = shard.publishing | shard.written
             shard.failures += 1

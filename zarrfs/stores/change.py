@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal
 
 from zarrfs.keys import Key, Prefix
+
+_announced: ContextVar[Key | None] = ContextVar("zarrfs_announced_by_caller", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +40,22 @@ class Change:
     def is_erased_here(self) -> bool:
         """Return True if this mount erased ``target``, and did not move it."""
         return self.kind == "erase" and not self.external and not self.of_move
+
+
+@contextmanager
+def announcing(key: Key) -> Iterator[None]:
+    """Let changes of ``key`` in the body be announced by the caller, who knows only what it changes.
+
+    What other programs have changed in the rest of the value is another change. It applies to the task that sets, and to the tasks and
+    threads that this task starts.
+    """
+    token = _announced.set(key)
+    try:
+        yield
+    finally:
+        _announced.reset(token)
+
+
+def is_announced(key: str) -> bool:
+    """Return True inside the body of `announcing` for ``key``."""
+    return _announced.get() == key

@@ -22,7 +22,7 @@ from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.keys import Key, Prefix
-from zarrfs.stores.change import Change
+from zarrfs.stores.change import Change, announcing
 from zarrfs.stores.folder import changes, tree, watch
 from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.folder.store import FolderStore
@@ -445,6 +445,53 @@ async def test_a_value_that_others_replace_after_the_store_did_is_told(path: Pat
             await store.erase(Key("a/b/k"))
             (path / "a/b/k").write_bytes(b"theirs")
             assert (await told.now()).get("a/b/k") == "set", f"attempt {number}"
+
+
+@trio_test
+async def test_what_others_set_before_an_announcement_that_does_not_cover_it_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stored value may have parts of theirs."""
+    async with watched(path) as (store, told):
+        replace, set_mtime = store._tree.replace, store._tree.set_mtime
+
+        def set_by_others() -> None:
+            (path / "new").write_bytes(b"theirs")
+            (path / "new").rename(path / "a/b/k")
+
+        def replaced(*arguments: Any) -> Generation:
+            set_by_others()
+            return replace(*arguments)
+
+        def set_time(*arguments: Any) -> Generation | None:
+            set_by_others()
+            return set_mtime(*arguments)
+
+        monkeypatch.setattr(store._tree, "replace", replaced)
+        monkeypatch.setattr(store._tree, "set_mtime", set_time)
+        await store.set(Key("a/b/k"), b"ours")
+        assert "a/b/k" not in await told.now(), "the whole value is announced"
+        with announcing(Key("a/b/k")):
+            await store.set(Key("a/b/k"), b"ours")
+        assert (await told.now())["a/b/k"] == "set"
+        await store.set_times(Key("a/b/k"), 1_000_000_007)
+        assert (await told.now())["a/b/k"] == "set"
+
+
+@trio_test
+async def test_what_the_store_itself_sets_in_part_is_not_told(path: Path) -> None:
+    async with watched(path) as (store, told):
+        for key in ("a/b/k", "a/b/l", "new/k"):
+            with announcing(Key(key)):
+                await store.set(Key(key), b"ours")
+                await store.set(Key(key), b"longer")
+                await store.erase(Key(key))
+                await store.set(Key(key), b"created", expect=ABSENT)
+                stat = await store.stat(Key(key))
+                assert stat is not None
+                await store.set(Key(key), b"over it", expect=stat.generation)
+                await store.erase(Key(key))
+        assert set((await told.now()).values()) <= {"mkdir"}
 
 
 @trio_test

@@ -3,8 +3,9 @@
 The store's own file operations cause events like any other. Each is therefore declared with `FolderChanges.own`, before and after,
 together with the state of its files afterwards. The kernel queues an event before the system call that caused it returns: at the end
 of the operation all its events are queued. Events of its files are deferred until then. If a file is still in the state that the
-operation left, no other program has changed it since, and the announcement of the operation covers earlier changes; else another
-program has changed it. This includes operations that begin or end while the watches are being added.
+operation left, no other program has changed it since, and the announcement of the operation covers earlier changes (not if it announces
+a time, or parts of the value alone); else another program has changed it. This includes operations that begin or end while the watches
+are being added.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from zarrfs import threads
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.answers_now import WouldWait
-from zarrfs.stores.change import Change
+from zarrfs.stores.change import Change, is_announced
 from zarrfs.stores.folder.inline import InlineTree
-from zarrfs.stores.folder.names import Parts, generation_of
+from zarrfs.stores.folder.names import Parts, generation_of, path_of
 from zarrfs.stores.folder.tree import FolderTree
 from zarrfs.stores.folder.watch import Event, FolderWatch, Overflow, Seen, Unwatchable, events
 
@@ -50,14 +51,18 @@ class Own:
     ``left`` is the state of the leaves at its end: a generation, ``"/"`` for a folder, or ``""`` for absence. The folders are then gone,
     unless they are leaves too; ``moved_to`` is the new position of the first one, or of the first leaf. ``took_effect``: False if it
     failed, or found nothing to change: all events are then of other programs. ``moved``: what they changed before it was moved.
+    ``of_times``: it sets a time. ``in_part``: its caller announces parts of the value that it sets (`zarrfs.stores.change.announcing`).
     """
 
-    __slots__ = ("below", "events", "is_over", "leaves", "left", "moved", "moved_to", "took_effect")
+    __slots__ = ("below", "count", "events", "in_part", "is_over", "leaves", "left", "moved", "moved_to", "of_times", "took_effect")
 
-    def __init__(self, leaves: tuple[Parts, ...], below: tuple[Parts, ...], moved_to: Parts | None) -> None:
+    def __init__(self, leaves: tuple[Parts, ...], below: tuple[Parts, ...], moved_to: Parts | None, *, of_times: bool) -> None:
         self.leaves = leaves
         self.below = below
         self.moved_to = moved_to
+        self.of_times = of_times
+        self.in_part = len(leaves) == 1 and is_announced(path_of(leaves[0]))
+        self.count = 0
         self.left: dict[Parts, str] = {}
         self.took_effect = False
         self.is_over = False
@@ -67,6 +72,11 @@ class Own:
     def covers(self, parts: Parts) -> bool:
         """Return True if an event at ``parts`` may be of this operation."""
         return parts in self.leaves or parts == self.moved_to or any(parts[: len(folder)] == folder for folder in self.below)
+
+    def add(self, parts: Parts, is_folder: bool, kind: ChangeKind | Literal["moved"]) -> None:
+        """Defer an event to the end of the operation."""
+        self.count += 1
+        _add(self.events, parts, is_folder, kind)
 
     def move(self, seen: Seen) -> None:
         """Record the event also at the new place, if it is of what is moved, and not the move itself."""
@@ -83,7 +93,8 @@ class Own:
 
     def explains(self, parts: Parts, is_folder: bool, kind: ChangeKind, state: str) -> bool:
         """Return True if it caused the events at ``parts``, which is now in this ``state``, as `left`."""
-        if not self.took_effect:
+        # A set, like a removal, is one event.
+        if not self.took_effect or (self.of_times and kind != "times") or (self.in_part and self.count > 1):
             return False
         if is_folder and self.below and parts == self.moved_to:
             # Several events there have another kind.
@@ -111,9 +122,11 @@ class FolderChanges:
         self._is_reporting = False
 
     @contextmanager
-    def own(self, *leaves: Parts, below: tuple[Parts, ...] = (), moved_to: Parts | None = None) -> Iterator[Own]:
+    def own(
+        self, *leaves: Parts, below: tuple[Parts, ...] = (), moved_to: Parts | None = None, of_times: bool = False
+    ) -> Iterator[Own]:
         """Declare an operation of the store for the body, see `Own`."""
-        own = Own(leaves, below, moved_to)
+        own = Own(leaves, below, moved_to, of_times=of_times)
         self._own.append(own)
         try:
             own.took_effect = True
@@ -264,7 +277,7 @@ class FolderChanges:
         """Defer a change to the own operation that it may be of; else add it to the changes by other programs."""
         covering = [own for own in tuple(self._own) if own.covers(seen.parts)]
         if covering:
-            _add(covering[0].events, seen.parts, seen.is_folder, seen.kind)
+            covering[0].add(seen.parts, seen.is_folder, seen.kind)
             if len(covering) == 1:
                 # Else it may be of the other one.
                 covering[0].move(seen)
@@ -283,7 +296,10 @@ class FolderChanges:
             if not is_folder:
                 kind = "erase" if not now else "set" if kind == "erase" else kind
             other = next((each for each in tuple(self._own) if each.covers(parts)), None)
-            _add(found if other is None else other.events, parts, is_folder, kind)
+            if other is None:
+                _add(found, parts, is_folder, kind)
+            else:
+                other.add(parts, is_folder, kind)
 
     def _state(self, parts: Parts, is_folder: bool) -> str:
         """Return the present state: a value's generation, ``"/"`` for a folder, ``""`` for absence."""

@@ -249,7 +249,7 @@ class FolderStore(Store):
 
     async def set_times(self, key: Key, mtime_ns: int) -> bool:
         parts = self._parts_to_write(key)
-        with translated("setting the time of", key), self._changes.own(parts) as own:
+        with translated("setting the time of", key), self._changes.own(parts, of_times=True) as own:
             found = await self._change([parts], self._tree.set_mtime, parts, mtime_ns)
             own.left[parts] = found or ""
             return found is not None
