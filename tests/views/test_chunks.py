@@ -15,9 +15,10 @@ from tests.support.arrays import Example
 from tests.support.comparing import in_memory
 from tests.support.small_stores import array_document
 from tests.support.stores import HangingStore, contents, fill
-from tests.support.trees import listing, names, read, tree_over, walk, write
+from tests.support.trees import READ_ONLY, listing, names, read, tree_over, walk, write
 from zarrfs.errors import ChunkSizeMismatch, FileTooLarge, NameInvalid, NoSuchEntry, StoreReadOnly
 from zarrfs.keys import Key
+from zarrfs.stores.change import Change
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.vfs.node import Directory, File, OpenFlags
 
@@ -71,6 +72,27 @@ async def test_a_chunk_that_is_not_stored_is_not_there_unless_it_is_asked_to_be(
         assert await names(tree, "chunks/a") == {".zarray", "0"}
         with pytest.raises(NoSuchEntry):
             await walk(tree, "chunks/a/2")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@trio_test
+async def test_an_open_chunk_stays_what_it_was_without_memory_to_keep_it(stored: bool) -> None:
+    """Half of it is read before another program stores the chunk, half after."""
+    example = Example((4,), (2,), missing=frozenset() if stored else frozenset({(1,)}))
+    store = await store_with(example.values("a"))
+    async with tree_over(store, fill=True) as tree:
+        file = await walk(tree, "chunks/a/1")
+        assert isinstance(file, File)
+        handle = await file.open(READ_ONLY)
+        before = np.array([3, 4] if stored else [7, 7], "<i2").tobytes()
+        kept = tree.staging.room.kept
+        assert kept.take(kept.limit - kept.nbytes)
+        assert bytes(await handle.read(0, 2)) == before[:2]
+        await store.set(Key("a/1"), np.array([52, 53], "<i2").tobytes())
+        tree.observed.announce(Change(Key("a/1"), "set", external=True))
+        assert bytes(await handle.read(2, 2)) == before[2:]
+        await handle.release()
+        assert await read(tree, "chunks/a/1") == np.array([52, 53], "<i2").tobytes()
 
 
 @trio_test

@@ -219,3 +219,28 @@ async def test_a_value_is_read_without_room_in_the_cache_folder(tmp_path: Path) 
     with small_disk(tmp_path / "cache", "1m") as cache:
         async with tree_of(tmp_path / "store", memory_limit="64MiB", cache_dir=str(cache)) as tree:
             assert await read(tree, "raw/k") == value
+
+
+@trio_test
+async def test_values_that_are_open_stay_readable_if_there_is_no_memory_for_all_of_them(tmp_path: Path) -> None:
+    """There is for each of them when its read begins, and for the last one no more when it ends."""
+    values = {name: bytes([number]) * (7 << 18) for number, name in enumerate("abcd")}
+    for name, value in values.items():
+        (tmp_path / name).write_bytes(value)
+    async with tree_of(tmp_path, memory_limit="48MiB", watch="no") as tree:
+        files = {name: await walk(tree, f"raw/{name}") for name in values}
+        handles = {name: await file.open(READ_ONLY) for name, file in files.items() if isinstance(file, File)}
+        read_first: dict[str, bytes] = {}
+
+        async def look(name: str) -> None:
+            read_first[name] = bytes(await handles[name].read(0, 1))
+
+        async with trio.open_nursery() as nursery:
+            for name in values:
+                nursery.start_soon(look, name)
+        assert read_first == {name: value[:1] for name, value in values.items()}
+        for name, value in values.items():
+            (tmp_path / "new").write_bytes(b"other")
+            (tmp_path / "new").rename(tmp_path / name)
+            assert bytes(await handles[name].read(0, len(value))) == value
+            await handles[name].release()

@@ -98,17 +98,24 @@ class DecodedSnapshot(Snapshot):
     async def _read(self, offset: int, size: int) -> Buffer:
         if self._data is not None and self._data.is_intact:
             return self._data.data[offset : offset + size]
-        stored = Encoded(self._stored[0].data, self._stored[1]) if self._stored is not None else None
-        try:
-            elements = await self._open_array.reader.chunk(self._coords, self._generation, stored)
-        except GenerationMismatch as error:
-            raise _replaced(self._open_array, self._coords) from error
-        if elements is None:
-            elements = await self._open_array.array.filled(self._coords)
-        data = as_bytes(elements)
+        data = as_bytes(await self._elements())
         # A small chunk is decoded again if there is no room for it.
-        self._data, self._stored = kept(data, self._room, in_file=len(data) >= IN_FILE_NBYTES), None
+        self._data = kept(data, self._room, in_file=len(data) >= IN_FILE_NBYTES)
+        if self._data is not None:
+            self._stored = None
         return data[offset : offset + size]
+
+    async def _elements(self) -> NDArray:
+        if self._generation is not None:
+            stored = Encoded(self._stored[0].data, self._stored[1]) if self._stored is not None else None
+            try:
+                elements = await self._open_array.reader.chunk(self._coords, self._generation, stored)
+            except GenerationMismatch as error:
+                raise _replaced(self._open_array, self._coords) from error
+            if elements is not None:
+                return elements
+        # It may be stored by now.
+        return await self._open_array.array.filled(self._coords)
 
     async def aclose(self) -> None:
         self._data = self._stored = None

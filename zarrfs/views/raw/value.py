@@ -256,7 +256,8 @@ class RawSnapshot(Snapshot):
             # Without room for it in the cache folder, too.
             with suppress(TooLarge):
                 self._value = kept(await self._part(WHOLE), self._room)
-                self._let_go()
+                if self._value is not None:
+                    self._let_go()
         if self._value is not None:
             return memoryview(self._value.data)[offset : offset + size]
         return await self._part(ByteRange(offset, size))
