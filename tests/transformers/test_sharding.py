@@ -12,13 +12,16 @@ from trio.testing import trio_test
 
 from tests.support.sharding import EMPTY, Grid, decode_shard, encode_shard, index_of
 from tests.support.stores import FailingStore, contents, fill, names
+from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyConflict, KeyUnusable, RangesOverlap, ShardIndexInvalid, StoreError, StoreReadOnly, StoreUnsupported
 from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
+from zarrfs.stores.change import is_announced
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.transformers.observed import ObservedStore
 from zarrfs.transformers.read_only import ReadOnlyStore
@@ -507,3 +510,23 @@ async def test_no_shard_is_held_in_place_of_a_chunk(tmp_path: Path) -> None:
     store = sharded(inner)
     await store.set(chunk(0, 0), b"chunk")
     assert await store.hold(chunk(0, 0)) is None
+
+
+# --- changes by others --------------------------------------------------------------------------------------------------------
+
+
+@trio_test
+async def test_a_set_of_a_shard_is_announced_for_its_chunk_alone() -> None:
+    """The store below then tells what other programs have set there just before it."""
+    announced: dict[Key, bool] = {}
+
+    class Told(ForwardingStore):
+        async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+            announced[key] = is_announced(key)
+            return await super().set(key, value, expect=expect)
+
+    store = sharded(Told(MemoryStore()))
+    await store.set(chunk(0, 1), b"value")
+    await store.set_partial_values([(chunk(2, 4), 0, b"value")])
+    await store.set(FOO.key("other"), b"value")
+    assert announced == {chunk(0, 0): True, chunk(1, 1): True, FOO.key("other"): False}

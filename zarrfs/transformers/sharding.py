@@ -31,7 +31,7 @@ from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_key import ChunkKeyEncoding
 from zarrfs.model.shards import ShardIndex, ShardSpec
 from zarrfs.stores.base import Store
-from zarrfs.stores.change import Change
+from zarrfs.stores.change import Change, announcing
 from zarrfs.stores.expecting import check
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
@@ -297,7 +297,10 @@ class ShardingStore(ForwardingStore):
         """Set (None: erase) chunks of one shard with one `set` of the shard; the caller holds `_alone`."""
         now = time.time_ns()
         written = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
-        return await self._chunks.merge(written) if written else {}
+        if not written:
+            return {}
+        with announcing(self._grid.shards.key(self._grid.spec.shard_of(next(iter(written))))):
+            return await self._chunks.merge(written)
 
     async def _patched(self, shard: Coords, chunks: Mapping[Coords, Sequence[Piece]]) -> Mapping[Coords, Buffer | None]:
         """Return the chunks that ``chunks`` changes, with their pieces replaced."""
