@@ -13,7 +13,7 @@ from trio.testing import MockClock, trio_test
 
 from tests.support.scenes import Scene, example
 from tests.support.small_stores import array_document
-from tests.support.stores import WaitingStore, contents, fill
+from tests.support.stores import HangingStore, WaitingStore, contents, fill
 from tests.support.trees import listing, read, tree_over, walk, write
 from tests.support.zarr_python import everything, written
 from zarrfs.daemon.mount_tree import MountTree
@@ -148,6 +148,29 @@ async def test_what_another_program_changes_is_in_it(dialect: int) -> None:
         await s.store.erase_prefix(Prefix("b/"))
         await agrees(s.tree)
         assert not [place for place in await copy_in(s.tree, "zarr3") if place.startswith("b/")]
+
+
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@DIALECTS
+@trio_test
+async def test_what_changes_while_it_waits_for_that_of_another_group_is_in_it(dialect: int, view: str) -> None:
+    values = written(dialect, example, consolidated=True)
+    store = HangingStore(MemoryStore())
+    await fill(store, values | {f"x/{key}": value for key, value in values.items()})
+    name = ".zmetadata" if view == "chunks" else "zarr.json"
+    async with tree_over(store) as tree:
+        s = Scene(tree, store)
+        files = [await walk(tree, f"{view}/{path}{name}") for path in ("x/", "")]
+        store.hang("x/g/a/*")
+        async with trio.open_nursery() as nursery:
+            for file in files:
+                nursery.start_soon(file.attributes)
+                await trio.testing.wait_all_tasks_blocked()
+            assert store.hanging
+            await s.write(".zattrs", {"new": 1})
+            store.answer()
+        await agrees(tree)
+        assert json.loads(await read(tree, "zarr3/zarr.json"))["attributes"] == {"new": 1}
 
 
 @DIALECTS

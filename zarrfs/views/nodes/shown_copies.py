@@ -116,7 +116,7 @@ class ShownCopies:
             return plain
         if (plain is None and name in view_format.documents) or not await self._is_in(node):
             return plain
-        copy = await self._of(node, plain[0] if plain is not None else None)
+        copy = await self._of(node)
         if copy.text is None:
             return plain
         text = view_format.state.text(_spelled(document), copy.digest)
@@ -242,14 +242,16 @@ class ShownCopies:
         ttl = self._hierarchy.ttl
         return max(ttl, _WATCHED_TTL) if ttl and self._view_format.context.is_watched() else ttl
 
-    async def _of(self, group: GroupNode, plain: bytes | None) -> _Copy:
+    async def _of(self, group: GroupNode) -> _Copy:
         async with self._making:
             copy = self._known(group.path)
             if copy is None:
                 # The kernel may cache it from here on.
                 self._shown.add(group.path)
                 epoch = self._epoch()
-                text, mtime_ns = await self._make(group, plain)
+                # It may have changed since the caller has looked at it.
+                now = await self._hierarchy.node(group.path)
+                text, mtime_ns = await self._make(now if isinstance(now, GroupNode) else group)
                 digest = await threads.cpu(len(text or b""), _digest, text or b"")
                 copy = _Copy(text, digest, mtime_ns, epoch, trio.current_time() + self._ttl())
                 self._rendered.pop(group.path, None)
@@ -260,7 +262,8 @@ class ShownCopies:
                     self._rendered.popitem(last=False)
             return copy
 
-    async def _make(self, group: GroupNode, plain: bytes | None) -> tuple[bytes | None, int]:
+    async def _make(self, group: GroupNode) -> tuple[bytes | None, int]:
+        plain, _ = (await self._view_format.shown_documents(group)).get(self._view_format.copy_document, (None, 0))
         members: list[bytes] = []
         nbytes, newest_ns = len(plain or b""), 0
         async with aclosing(self._nodes(group)) as nodes:
