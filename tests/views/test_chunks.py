@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from trio.testing import trio_test
 
 from tests.support.arrays import Example
 from tests.support.comparing import in_memory
+from tests.support.small_disks import small_disk
 from tests.support.small_stores import array_document
 from tests.support.stores import HangingStore, contents, fill
 from tests.support.trees import READ_ONLY, listing, names, read, tree_over, walk, write
@@ -93,6 +95,18 @@ async def test_an_open_chunk_stays_what_it_was_without_memory_to_keep_it(stored:
         assert bytes(await handle.read(2, 2)) == before[2:]
         await handle.release()
         assert await read(tree, "chunks/a/1") == np.array([52, 53], "<i2").tobytes()
+
+
+@trio_test
+async def test_a_chunk_is_read_without_room_to_keep_it(tmp_path: Path) -> None:
+    """It was to be kept for later reads, in a file, and reading it was EFBIG."""
+    chunk = np.random.default_rng(0).integers(0, 255, 2 << 20, "u1").tobytes()
+    store = await store_with({"a/.zarray": array_document((2 << 20,), (2 << 20,), "|u1"), "a/0": chunk})
+    with small_disk(tmp_path / "cache", "1m") as cache:
+        async with tree_over(store, memory_limit="256MiB", cache_dir=str(cache)) as tree:
+            kept = tree.staging.room.kept
+            assert kept.take(kept.limit - kept.nbytes)
+            assert await read(tree, "chunks/a/0") == chunk
 
 
 @trio_test

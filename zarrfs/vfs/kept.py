@@ -7,6 +7,7 @@ from contextlib import suppress
 import trio
 
 from zarrfs.buffers import Buffer
+from zarrfs.errors import TooLarge
 from zarrfs.memory import spill
 from zarrfs.memory.budget import MemoryBudget
 
@@ -41,14 +42,19 @@ class Kept:
 
 
 def kept(data: Buffer, budget: MemoryBudget, *, in_file: bool = False) -> Kept | None:
-    """Return ``data``, if it is in a file or ``budget`` has memory for it; else, with ``in_file``, a copy in a file; else None."""
+    """Return ``data``, if it is in a file or ``budget`` has memory for it; else, with ``in_file``, a copy in a file.
+
+    None if there is no room for it."""
     if spill.is_mapped(data):
         return Kept(data, budget, 0)
     if budget.take(len(data)):
         return Kept(data, budget, len(data))
     if not in_file or not len(data):
         return None
-    copy = memoryview(spill.mapped(len(data)))
+    try:
+        copy = memoryview(spill.mapped(len(data)))
+    except TooLarge:
+        return None
     copy[:] = data
     return Kept(copy.toreadonly(), budget, 0)
 
