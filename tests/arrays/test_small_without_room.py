@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
@@ -12,7 +13,7 @@ from trio.testing import trio_test
 from tests.arrays.test_small_chunks import CountingStore
 from tests.support.arrays import FILL, Example, examples, reading, store_of
 from tests.support.small_stores import array_document
-from tests.support.stores import fill
+from tests.support.stores import HangingStore, fill
 from zarrfs.arrays.position import Position
 from zarrfs.arrays.small_chunks import are_small
 from zarrfs.arrays.small_filling import SmallChunks
@@ -60,6 +61,22 @@ async def test_a_bad_one_is_an_error_until_it_is_mended() -> None:
     assert bytes(await opened.reader.read(4096, 4096, Position())) == bytes([FILL]) * 4096
     await store.set(Key("a/0.5"), b"good")
     assert bytes(await opened.reader.read(0, 4096, Position()))[10:12] == b"go"
+
+
+@pytest.mark.logs("/a: no room for a row of chunks")
+@trio_test
+async def test_one_that_was_got_does_not_wait_for_another_request_of_it() -> None:
+    store = HangingStore(await opened_store({"a/0.5": bytes([1, 2, 3, 4])}))
+    opened = await reading(store).array()
+    assert bytes(await opened.reader.read(1 << 14, 4096, Position())) == bytes([FILL]) * 4096
+    async with trio.open_nursery() as nursery:
+        store.hang("a/0.5")
+        nursery.start_soon(opened.reader.chunk, (0, 5))
+        await trio.testing.wait_all_tasks_blocked()
+        store.hang_no_more()
+        with trio.fail_after(10):
+            assert bytes(await opened.reader.read(0, 4096, Position()))[10:12] == b"\1\2"
+        store.answer()
 
 
 @given(examples(), st.data())

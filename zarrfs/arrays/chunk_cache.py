@@ -120,6 +120,12 @@ class ChunkCache:
             self._insert(key, _Entry(array, generation, is_mapped(array)))
         return array
 
+    def add(self, key: CacheKey, array: NDArray, since: int) -> None:
+        """Add a chunk that was requested from the store when `changes` was ``since``, if it is neither cached nor being read."""
+        if since == self.changes and key not in self._readings and self._entry(key) is None:
+            array.flags.writeable = False
+            self._insert(key, _Entry(array, None, is_mapped(array)))
+
     def discard(self, serial: int, coords: Coords | None = None) -> None:
         """Evict one chunk of an array, or all of them."""
         self.changes += 1

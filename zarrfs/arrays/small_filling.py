@@ -6,7 +6,6 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -128,7 +127,7 @@ class SmallChunks:
         for each in stored:
             place = tuple(slice(i * n - start, (i + 1) * n - start) for i, n, start in zip(each, lengths, begin, strict=True))
             if (chunk := elements[place]).shape == lengths:
-                await cache.get((self._array.serial, each), partial(_copy_of, chunk), since=since)
+                cache.add((self._array.serial, each), chunk.copy(), since)
 
     def _known(self, coords: Sequence[Coords]) -> dict[Coords, NDArray | None]:
         """Return those of these chunks that are cached, None for missing ones."""
@@ -147,7 +146,3 @@ class SmallChunks:
         itemsize = self._array.metadata.data_type.itemsize
         memory = slab.memory[(block.start - slab.first) * itemsize : (block.stop - slab.first) * itemsize]
         return part(memory.view(self._array.metadata.data_type.dtype).reshape(block.shape), block.selection)
-
-
-async def _copy_of(elements: NDArray) -> NDArray:
-    return elements.copy()
