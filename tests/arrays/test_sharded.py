@@ -322,6 +322,23 @@ async def test_a_chunk_that_was_there_before_the_read_is_not_missing_by_an_index
     assert read == {1: None, 3: b"new"}
 
 
+@trio_test
+async def test_an_index_that_was_read_before_its_shard_was_replaced_here_is_not_kept() -> None:
+    """Otherwise who has opened a chunk since then finds that it was replaced."""
+    late = LateAnswers(MemoryStore())
+    chunks, _ = opened(late, node((4,), ShardSpec((4,))))
+    theirs, _ = opened(late.inner, node((4,), ShardSpec((4,))))
+    await theirs.update({(0,): b"first"})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(chunks.get_several, [(1,)])
+        await trio.testing.wait_all_tasks_blocked()
+        await chunks.update({(index,): b"new" for index in range(4)})
+        stat = await chunks.stat((0,))
+        assert stat is not None
+        late.answered.set()
+    assert await chunks.get_parts((0,), [ByteRange()], stat.generation) == [b"new"]
+
+
 def pairs(*numbers: tuple[int, int]) -> bytes:
     return b"".join(number.to_bytes(8, "little") for pair in numbers for number in pair)
 

@@ -101,10 +101,14 @@ class ShardIndexCache:
                 return known
             if not await self._flights.joined(key):
                 break
+        before = self._known.get(key)
         with self._flights.started(key):
             known = await read()
             if known is not None:
                 known = await self._as_stored(key, known)
+        if (now := self._known.get(key)) is not None and now is not before:
+            # This mount has stored the shard meanwhile, and knows more of it than what was read.
+            return known
         if known is None:
             self.discard(key)
         else:
