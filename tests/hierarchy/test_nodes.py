@@ -13,7 +13,7 @@ from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 from tests.support.arrays import Example, Reading, reading
 from tests.support.cases import Case, cases
 from tests.support.small_stores import array_document
-from tests.support.stores import FailingStore, WaitingStore, fill
+from tests.support.stores import FailingStore, HangingStore, WaitingStore, fill
 from zarrfs.errors import StoreTimeout
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
@@ -437,3 +437,23 @@ async def test_other_attributes_make_no_other_array_and_another_shape_does() -> 
     await store.set(Key("a/zarr.json"), json.dumps(document | {"shape": [6]}).encode())
     assert await r.array() is not opened
     assert opened.superseded
+
+
+@trio_test
+async def test_an_array_that_is_stored_again_while_its_folder_is_looked_for_is_found() -> None:
+    inner = MemoryStore()
+    await fill(inner, {".zgroup": GROUP, "a/.zarray": ARRAY})
+    store = HangingStore(inner)
+    r = reading(store, ttl=1000)
+    held = await r.array("a")
+    await inner.erase(Key("a/.zarray"))
+    r.hierarchy.changed(Key("a/.zarray"), is_prefix=False)
+    store.hang("a/", "prefix_exists")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(r.hierarchy.node, NodePath("/a"))
+        await wait_all_tasks_blocked()
+        assert store.hanging
+        await inner.set(Key("a/.zarray"), ARRAY)
+        r.hierarchy.changed(Key("a/.zarray"), is_prefix=False)
+        store.answer()
+    assert await r.hierarchy.node(NodePath("/a")) == held.array.node

@@ -401,6 +401,7 @@ class Hierarchy:
             log.warning("%s: %s", path, warning)
         chunks_ns = before.chunks_ns if before is not None else None
         open_array = await self.live.learnt(path, node, document, before)
+        expires = expires if epoch == self._epoch else float("-inf")
         known = KnownNode(node, digest, expires, self.forgotten.now, open_array, documents_ns, chunks_ns, document, source)
         self._known.put(path, known)
         return known
