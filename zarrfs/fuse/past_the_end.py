@@ -7,7 +7,7 @@ data. So whenever a file grows over a gap the kernel is given zeros for the rest
 
 from __future__ import annotations
 
-import mmap
+import os
 from collections.abc import Iterable
 
 import trio
@@ -17,7 +17,7 @@ from zarrfs.fuse.inode import Inode
 from zarrfs.fuse.notifier import Notifier
 from zarrfs.fuse.unheard import Unheard
 
-_PAGE = mmap.PAGESIZE
+_PAGE = os.sysconf("SC_PAGESIZE")
 # A page that the kernel has not read yet is locked until the WRITE is answered. It is empty then.
 _PATIENCE = 0.2
 

@@ -12,7 +12,7 @@ memory are accepted at once, and few programs check.
 from __future__ import annotations
 
 import logging
-import mmap
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
@@ -23,7 +23,7 @@ from zarrfs.fuse.inode import Inode
 
 log = logging.getLogger(__name__)
 
-_PAGE = mmap.PAGESIZE
+_PAGE = os.sysconf("SC_PAGESIZE")
 # The kernel may hold a lock that /proc/PID/maps waits for, until the request is answered.
 _PATIENCE = 0.2
 

@@ -281,8 +281,7 @@ class Hierarchy:
 
     def chunks_changed(self, prefix: Prefix, coords: Sequence[Coords]) -> NodeChanges:
         """Invalidate chunks, of the array with this chunk prefix, that changed without a change of keys; return the nodes concerned."""
-        live = self.live.with_chunk_prefix(prefix)
-        if live is None or live.metadata is None:
+        if (live := self.live.with_chunk_prefix(prefix)) is None or live.metadata is None:
             return NodeChanges()
         self._chunks_changed(live, coords)
         return NodeChanges(chunks=((live.path, coords),))
