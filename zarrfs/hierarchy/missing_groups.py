@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from zarrfs.dialects.base import Layout
 from zarrfs.hierarchy.consolidated import begins_at, is_implicit
+from zarrfs.hierarchy.foreign_documents import require_own
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import NodePath
+from zarrfs.model.metadata import GroupNode
 
 
 async def missing_groups(hierarchy: Hierarchy, layout: Layout, path: NodePath) -> list[NodePath]:
@@ -20,3 +22,16 @@ async def missing_groups(hierarchy: Hierarchy, layout: Layout, path: NodePath) -
         if (node is None or is_implicit(node)) and not any(begins_at(other, above) for other in others):
             missing.append(above)
     return missing
+
+
+async def require_own_and_readable(hierarchy: Hierarchy, layout: Layout, path: NodePath) -> None:
+    """Raise `MetadataError` if a document of a node at ``path``, or of a group above that has none, would replace another file.
+
+    Also if such a group has attributes already that cannot be read: they stay, and with its document it would be a bad node.
+    """
+    missing = await missing_groups(hierarchy, layout, path)
+    for each in (*missing, path):
+        require_own(layout, each, await hierarchy.documents(layout.shared_keys(each)))
+    for each in missing:
+        if kept := await hierarchy.documents(layout.document_keys(each)):
+            layout.parse(each, kept | layout.format(GroupNode(path=each, dialect=layout.dialect.name)))

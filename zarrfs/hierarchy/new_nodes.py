@@ -29,7 +29,7 @@ from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
 from zarrfs.hierarchy.foreign_documents import described_by, foreign, require_own
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.live_array import LiveArray
-from zarrfs.hierarchy.missing_groups import missing_groups
+from zarrfs.hierarchy.missing_groups import missing_groups, require_own_and_readable
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.putting import put_all
@@ -271,7 +271,7 @@ class NewNodes:
                 raise KeyTooLong(f"{path}: needs a document at {key!r}: a name has more than {longest} bytes", key=path)
         if layout.dialect.names_fold_case:
             await self._check_siblings(path, old_path)
-        await self._require_own(layout, path)
+        await require_own_and_readable(self._hierarchy, layout, path)
 
     async def _check_siblings(self, path: NodePath, old_path: NodePath | None) -> None:
         """Raise `CaseConflict` if ``path``, or a new node on the way to it, would differ from a sibling in case only."""
@@ -321,11 +321,6 @@ class NewNodes:
         await self.make_parents(layout, path)
         await self.write(layout, GroupNode(path=path, dialect=layout.dialect.name, attributes=attributes))
 
-    async def _require_own(self, layout: Layout, path: NodePath) -> None:
-        """Raise `MetadataError` if a document of a node at ``path``, or of a group above that has none, would replace another file."""
-        for each in (*await missing_groups(self._hierarchy, layout, path), path):
-            require_own(layout, each, await self._hierarchy.documents(layout.shared_keys(each)))
-
     async def make_parents(self, layout: Layout, path: NodePath) -> None:
         """Create the groups above ``path`` that the dialect requires, and those that are unstored so far."""
         for above in await missing_groups(self._hierarchy, layout, path):
@@ -359,7 +354,7 @@ class NewNodes:
                 if (above.child(name) if is_prefix else above.key(name)) not in going:
                     return
         try:
-            await self._require_own(around, parent)
+            await require_own_and_readable(self._hierarchy, around, parent)
         except MetadataError:
             return
         await self.make_parents(around, parent)
@@ -373,7 +368,8 @@ class NewNodes:
     async def write(self, layout: Layout, node: GroupNode | ArrayNode, *, over: bool = False) -> None:
         """Store a node's documents. Other documents of the same layout there are stale.
 
-        They are erased first, or, if they describe the node that is replaced (``over``), last.
+        They are erased first, or, if they describe the node that is replaced (``over``), last. Those of a group without its own document
+        (v2: ``.zattrs`` alone, as beside arrays of programs that write no ``.zgroup``) are its attributes, and stay.
         """
         if isinstance(node, GroupNode) and not layout.dialect.has_groups and not node.attributes:
             await self._write_folder(layout, node)
@@ -382,6 +378,9 @@ class NewNodes:
         written = layout.format(node)
         there = require_own(layout, node.path, await self._hierarchy.documents(layout.document_keys(node.path)))
         stale = [key for key in there if key not in written]
+        if stale and isinstance(node, GroupNode) and not node.attributes:
+            layout.parse(node.path, {**there, **written})
+            stale = []
         if not over:
             await self._store.erase_values(stale)
         await self.write_entry(layout)
