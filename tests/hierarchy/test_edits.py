@@ -403,6 +403,22 @@ async def test_of_an_array_at_the_root_only_what_is_its_own_is_erased(dialect: s
         assert await e.keys() == {"readme.txt", "7.txt"}
 
 
+@trio_test
+async def test_of_an_array_at_the_root_what_lies_among_its_chunks_stays(tmp_path: Path) -> None:
+    # v0 keeps the folder of chunks, also of an array without chunks.
+    for path, kept in ((tmp_path / "empty", set[str]()), (tmp_path / "used", {"__zdata__/notes.txt"})):
+        path.mkdir()
+        async with editing(dict.fromkeys(kept, b"x"), new="v0", folder=path) as e:
+            node = await e.node("/")
+            dialect = (await e.editor.layout_for(ROOT)).dialect
+            encoding, codecs = dialect.chunk_key_encoding, (*node.metadata.codecs, *dialect.new_codecs)
+            await e.editor.create(replace(node, metadata=replace(node.metadata, chunk_key_encoding=encoding, codecs=codecs)))
+            await e.store.set(Key("__zdata__/0.blosc"), bytes(4))
+            await e.editor.erase(ROOT)
+            assert await e.keys() == kept
+            assert (path / "__zdata__").exists() == bool(kept)
+
+
 class Slow(FailingStore):
     """A store that cannot rename, and erases no more than a thousand keys within its deadline."""
 

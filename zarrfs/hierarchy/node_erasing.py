@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 import trio
 
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import KeyConflict, NoSuchEntry, NotPermitted, StoreAccessDenied, StoreFull, StoreQuotaExceeded, ZarrfsError
+from zarrfs.errors import (
+    KeyConflict,
+    NoSuchEntry,
+    NotPermitted,
+    PrefixNotEmpty,
+    StoreAccessDenied,
+    StoreFull,
+    StoreQuotaExceeded,
+    ZarrfsError,
+)
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside
 from zarrfs.hierarchy.erasing import erase_keys, erase_most, remove_chunk_folders, take_away
 from zarrfs.hierarchy.intents import Intent, Intents
@@ -197,8 +207,10 @@ class NodeErasing:
                     await self._erase_documents(layout, ROOT)
             await self._hierarchy.queued.drop(self._queued([node.chunk_prefix], ROOT))
             await erase_keys(self._store, keys)
-            for prefix in kept:
-                await self._store.erase_prefix(prefix)
+            for prefix in kept if self._store.capabilities.empty_prefixes else ():
+                # Keys in it are no chunks, and stay.
+                with suppress(PrefixNotEmpty):
+                    await self._store.remove_prefix(prefix)
             for key in documents:
                 self._hierarchy.live.erased(key)
             ndim, may_begin = node.metadata.ndim, node.metadata.chunk_key_encoding.may_begin
