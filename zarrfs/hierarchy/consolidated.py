@@ -57,9 +57,15 @@ class ConsolidatedCopies:
             await put_all(self._store, missing, on_disk=True)
 
     async def put_in(self, layout: Layout, path: NodePath, unsupported: Sequence[NodePath] = ()) -> None:
-        """Add the node at ``path`` and all below it to the copies; of those that zarrfs does not support only ``unsupported``."""
-        if await self._is_any_for(layout, path):
-            await self.follow(layout, [*await self._supported_from(path), *unsupported])
+        """Add the node at ``path`` and all below it to the copies; of those that zarrfs does not support only ``unsupported``.
+
+        Also to those of other layouts with documents there: `take_out` has removed it from these too."""
+        others = [each for each in await self._hierarchy.layouts(path) if each.dialect != layout.dialect]
+        wanted = [each for each in (layout, *others) if await self._is_any_for(each, path)]
+        if wanted:
+            paths = [*await self._supported_from(path), *unsupported]
+            for each in wanted:
+                await self.follow(each, paths)
 
     async def is_any_above(self, layout: Layout, path: NodePath) -> bool:
         """Return True if a group above ``path`` has a copy."""
