@@ -16,11 +16,15 @@ from trio.testing import trio_test
 from tests.hierarchy.test_several_steps import STORES, Faulty, npy
 from tests.support.stores import HangingStore
 from tests.support.trees import load, opened, read, tree_of, tree_over, write
+from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import StoreFull, ZarrfsError
 from zarrfs.hierarchy.edits import NodeEditor
-from zarrfs.keys import ROOT
+from zarrfs.keys import ROOT, Key
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Expected, Generation
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import OpenFlags
 
 ELEMENTS = np.arange(1, 17, dtype="<i4")
@@ -154,3 +158,38 @@ async def test_what_a_writer_queues_while_the_resize_waits_for_it_is_outside_too
         assert not await tree.publish_all()
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), expected)
     await store.aclose()
+
+
+class _Full(ForwardingStore):
+    """A store with room for ``left`` more values."""
+
+    left = 1_000_000
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        self.left -= 1
+        if self.left < 0:
+            raise StoreFull("no room")
+        return await super().set(key, value, expect=expect)
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("dialect", ["v2", "v3", "v3_2022"])
+@trio_test
+async def test_a_document_with_another_shape_and_more_takes_effect_as_a_whole(dialect: str) -> None:
+    """The shape was stored first: a failure after it left it with the attributes of before."""
+    store = _Full(MemoryStore())
+    async with tree_over(store, new_dialect=dialect) as tree:
+        await write(tree, "npy/a.npy", npy(ELEMENTS))
+        document = json.loads(await read(tree, "zarr3/a/zarr.json"))
+        changed, room, failed = document | {"shape": [20], "attributes": {"units": "m"}}, 0, True
+        while failed:
+            store.left, failed = room, False
+            try:
+                await write(tree, "zarr3/a/zarr.json", json.dumps(changed).encode())
+            except StoreFull:
+                failed = True
+            store.left, expected = 1_000_000, document if failed else changed
+            found = json.loads(await read(tree, "zarr3/a/zarr.json"))
+            assert (found["shape"], found["attributes"]) == (expected["shape"], expected["attributes"])
+            room += 1
+        assert room > 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from operator import lt
 
@@ -119,9 +120,8 @@ class NodeEditor:
             await self._new.require_nothing_hidden(node.path)
         keys = self._hierarchy.array_of(node).chunks.keys((0,) * node.metadata.ndim)
         placing = Placing(self._intents, layout, node)
-        if over or (
-            node.path != ROOT and self._store.capabilities.rename and all(key.startswith(node.chunk_prefix) for key in keys)
-        ):
+        is_one = node.path != ROOT and all(key.startswith(node.chunk_prefix) for key in keys)
+        if over or (is_one and self._store.capabilities.rename):
             try:
                 await placing.begin()
             except (StoreAccessDenied, KeyConflict) as error:
@@ -187,8 +187,7 @@ class NodeEditor:
         """Move an array stored apart to its path, in one step; ``over``: replace this array if it is there. ``of``, and errors: as for
         `create`; `StaleEntry` if another array is there, too."""
         try:
-            await self._put_once(node, placing, over, of if over is None else None)
-            return
+            return await self._put_once(node, placing, over, of if over is None else None)
         except (StaleEntry, EntryExists):
             if over is None:
                 raise
@@ -249,8 +248,7 @@ class NodeEditor:
         layouts = await self._hierarchy.layouts(path)
         if path == ROOT:
             layouts = [each for each in layouts if await self._hierarchy.is_described(path, each)]
-        entry = layout.entry_documents()
-        return [key for each in layouts for key in each.document_keys(path) if key not in entry]
+        return [key for each in layouts for key in each.document_keys(path) if key not in layout.entry_documents()]
 
     async def turn_into_array(self, node: ArrayNode) -> None:
         """Replace the group at ``node.path``, which contains no node, by this array. The attributes are those of ``node``.
@@ -294,8 +292,10 @@ class NodeEditor:
         async with self.editing(path) as layout:
             return await self._copies.make(layout, path)
 
-    async def resize(self, path: NodePath, shape: Shape, *, erase_outside: EraseOutside, of: LiveNode | None = None) -> None:
-        """Change the shape of the array at ``path``. Stored chunks entirely outside of it are erased, after the document is stored.
+    async def resize(
+        self, path: NodePath, shape: Shape, *, erase_outside: EraseOutside, of: LiveNode | None = None, edit: Edit | None = None
+    ) -> None:
+        """Change the shape of the array at ``path``, with what ``edit`` names. Then stored chunks entirely outside of it are erased.
 
         The present shape erases those that a failed attempt has left. If ``erase_outside`` is false for one of them, `ContentInvalid` is
         raised, and nothing is changed. Elements outside of the new shape in partly inside chunks stay stored, as with every Zarr library:
@@ -316,9 +316,9 @@ class NodeEditor:
                     # What writers have queued before they were kept out.
                     with live.held_by_changer():
                         await self._hierarchy.queued.publish_for_resize(live, node.metadata.shape, shape)
-                await self._resize(layout, node, shape, erase_outside=erase_outside)
+                await self._resize(layout, node, shape, edit or Edit(), erase_outside=erase_outside)
 
-    async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, *, erase_outside: EraseOutside) -> None:
+    async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, edit: Edit, *, erase_outside: EraseOutside) -> None:
         path, grid_shape = node.path, node.metadata.chunk_grid.resized(shape).grid_shape(shape)
         chunks = self._hierarchy.array_of(node).chunks
         outside: list[Coords] = []
@@ -333,8 +333,9 @@ class NodeEditor:
         if live is not None and (outside or (is_smaller and erase_outside is True)):
             # Before the document: storing it may fail and yet take effect.
             self._hierarchy.live.half_erased.add((live, shape))
-        if shape != node.metadata.shape:
-            await self._amend(layout, path, Edit(shape=shape))
+        changed = replace(edit, shape=shape) if shape != node.metadata.shape else edit
+        if changed != Edit():
+            await self._amend(layout, path, changed)
         await erase_outside_of(grid_shape, chunks, outside, may_be_more=is_smaller and erase_outside is True)
         self._hierarchy.live.half_erased = {each for each in self._hierarchy.live.half_erased if each[0] is not live}
 
@@ -446,5 +447,4 @@ class NodeEditor:
                 fences.given_up(each)
             if steps:
                 late = {**self._late, path: [*self._late.get(path, ()), *steps]}
-                left = {at: [each for each in events if not each.is_set()] for at, events in late.items()}
-                self._late = {at: events for at, events in left.items() if events}
+                self._late = {at: left for at, ends in late.items() if (left := [each for each in ends if not each.is_set()])}

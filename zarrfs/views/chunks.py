@@ -234,10 +234,10 @@ class ChunksDocument(NodeDocument):
             ):
                 # The same document again erases what a failed attempt has left outside of the shape.
                 erase_outside = self._context.resize_erases or self._is_removed(node)
-                await editor.resize(self.path, written.shape, erase_outside=erase_outside, of=self.live)
+                await editor.resize(self.path, written.shape, erase_outside=erase_outside, of=self.live, edit=changed)
                 # Where the array grows again, chunks are missing.
                 self._state.forget_removed(self.path)
-            if changed is not None:
+            elif changed is not None:
                 await editor.amend(self.path, changed, of=self.live)
             if written.fill_value is not None:
                 self._context.hierarchy.undefined_fills.discard(self.path)

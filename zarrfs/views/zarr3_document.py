@@ -100,8 +100,10 @@ class Zarr3Document(NodeDocument):
         is_same = fill_value is None and dump(dict(node.attributes)) == dump(dict(attributes))
         if node.metadata.shape != shape or (is_same and (self.live, shape) in self._context.hierarchy.live.half_erased):
             # The same document again erases what a failed attempt has left outside of the shape.
-            await editor.resize(self.path, shape, erase_outside=self._context.resize_erases, of=self.live)
-        await self._set_attributes(node, attributes, fill_value)
+            edit = None if is_same else Edit(attributes=attributes, fill_value=fill_value)
+            await editor.resize(self.path, shape, erase_outside=self._context.resize_erases, of=self.live, edit=edit)
+        elif not is_same:
+            await self._set_attributes(node, attributes, fill_value)
         if fill_value is not None:
             self._context.hierarchy.undefined_fills.discard(self.path)
 
