@@ -362,12 +362,12 @@ class NodeEditor:
             elif intent.is_held:
                 await intent.end()
 
-    async def rename(self, path: NodePath, new_path: NodePath, *, over: bool = False) -> None:
+    async def rename(self, path: NodePath, new_path: NodePath, *, over: bool = False, empty: Seen | None = None) -> None:
         """Move the node at ``path``, with all below it, unchanged (`zarrfs.hierarchy.renaming`); consolidated copies are updated.
 
-        ``over``: an array at ``new_path`` is replaced, unless its folder contains foreign keys (`HiddenKeys`). The group above the old
-        path stays (see `erase`), those above the new one are created as the dialect requires. Raises `AcrossViews` if the store cannot
-        rename it, or the new path is in another dialect; `EntryExists`, `NoSuchEntry`, `NameInvalid`.
+        ``over``: an array at ``new_path`` is replaced, unless its folder contains foreign keys (`HiddenKeys`); ``empty``: a group there,
+        as `erase` removes it with ``only_empty`` and this as ``seen``. The group above the old path stays, those above the new one are
+        created. Raises `AcrossViews` if the store cannot rename it, or to another dialect; `EntryExists`, `NoSuchEntry`, `NameInvalid`.
         """
         if path == new_path:
             return
@@ -375,7 +375,7 @@ class NodeEditor:
         intent = self._intents.new()
         try:
             async with self._listing(path, new_path, is_new=True):
-                await self._renaming.rename(await self.check_rename(path, new_path), path, new_path, intent, over=over)
+                await self._renaming.rename(await self.check_rename(path, new_path), path, new_path, intent, over=over, empty=empty)
         finally:
             if intent.is_held:
                 await intent.end()

@@ -32,7 +32,7 @@ from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.live_array import DocumentVersion, OpenArray
 from zarrfs.hierarchy.moves import Target, exists
-from zarrfs.hierarchy.new_nodes import NewNodes
+from zarrfs.hierarchy.new_nodes import NewNodes, Seen
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import Record
@@ -79,7 +79,9 @@ class Renaming:
                     raise CopyMayNotFit(f"{path}: shows the folder {prefix!r}, beside the keys of its hierarchy", key=path)
         return layout
 
-    async def rename(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent, *, over: bool) -> None:
+    async def rename(
+        self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent, *, over: bool, empty: Seen | None = None
+    ) -> None:
         """Run `NodeEditor.rename`."""
         node = await self._hierarchy.node(path)
         if node is None:
@@ -90,11 +92,12 @@ class Renaming:
                 raise EntryExists(f"{new_path}: the file system takes this name for that of {path}", key=new_path)
             # Only the spelling of its name changes.
             target = None
-        if target is not None and not (over and isinstance(target, ArrayNode)):
+        is_empty = empty is not None and isinstance(target, GroupNode)
+        if target is not None and not (is_empty or (over and isinstance(target, ArrayNode))):
             raise EntryExists(f"{new_path}: node exists", key=new_path)
         if target is not None:
             (await self._new.layout_for(new_path)).require_writable()
-            await self._new.require_nothing_hidden(new_path)
+            await (self._new.require_no_members(new_path, empty) if is_empty else self._new.require_nothing_hidden(new_path))
         # In use until the outcome is known: its document is recognized wherever it is found (`_follow_when_done`).
         held = await self._in_use(node) if target is not None else None
         is_one = layout.per_node or begins_at(layout, path)
@@ -113,10 +116,10 @@ class Renaming:
             await intent.begin(Record("rename", new_path, new_path.prefix, source=path.prefix))
         try:
             if target is not None:
-                await self._copies.take_out(new_path)
+                await self._copies.take_out(new_path, with_folder=is_empty)
             await self._copies.take_out(path, with_folder=True)
             if is_one:
-                await self._in_one(layout, path, new_path, intent if target is not None else None)
+                await self._in_one(layout, path, new_path, target, intent)
             else:
                 await self._in_parts(layout, path, new_path, node, target, intent)
         except BaseException as error:
@@ -133,7 +136,7 @@ class Renaming:
             moved = [NodePath(new_path + each[len(path) :]) for each in unsupported]
             await self._copies.put_in(layout, new_path, moved)
 
-    async def _in_one(self, layout: Layout, path: NodePath, new_path: NodePath, intent: Intent | None) -> None:
+    async def _in_one(self, layout: Layout, path: NodePath, new_path: NodePath, target: Node | None, intent: Intent) -> None:
         old, new = path.prefix, new_path.prefix
         if not begins_at(layout, path):
             old, new = layout.listing_prefix(path), layout.listing_prefix(new_path)
@@ -141,10 +144,10 @@ class Renaming:
         async with self._hierarchy.live.lock.changing(path.prefix, old, new_path.prefix, new):
             # Decided before: a rename that the store announces moves them.
             is_of_mount = self._hierarchy.empty_groups.any_below(path)
-            if intent is None:
+            if target is None:
                 self._require_moved(path, new_path, await store.rename_prefix(old, new), is_of_mount)
                 return
-            self._follow_when_done(intent, path, new_path, ((path.prefix, new_path.prefix), (old, new)), over=True)
+            self._follow_when_done(intent, path, new_path, ((path.prefix, new_path.prefix), (old, new)), over=target)
             is_renamed = False
             try:
                 # Until both are renamed, what is open of the target, and queued for it, stays: it may be put back.
@@ -176,18 +179,21 @@ class Renaming:
         return None
 
     def _follow_when_done(
-        self, intent: Intent, path: NodePath, new_path: NodePath, pairs: Sequence[tuple[Target, Target]], *, over: bool
+        self, intent: Intent, path: NodePath, new_path: NodePath, pairs: Sequence[tuple[Target, Target]], *, over: Node | None
     ) -> None:
         """When the node at ``path`` is at ``new_path``, let arrays in use follow, or end with what was there.
 
         ``pairs``: old and new places of its parts. A lookup may find it there before that is known (`LiveArray.is_successor`)."""
         live = self._hierarchy.live
-        source, before = live.at(path), live.at(new_path) if over else None
+        source, before = live.at(path), live.at(new_path) if isinstance(over, ArrayNode) else None
         prefix = before.chunk_prefix if before is not None else Prefix("")
 
         async def follow() -> None:
             if before is not None:
                 await self._hierarchy.replaced(before, new_path, prefix)
+            elif isinstance(over, GroupNode):
+                self._hierarchy.empty_groups.lose(new_path)
+                live.removed(new_path)
             if live.at(path) is source:
                 live.renamed(path, new_path, pairs)
 
@@ -230,7 +236,7 @@ class Renaming:
             replaced = [each async for each in self._replaced(layout, new_path, target, [new for _, new in there])]
             if any(new == "" for _, new in there) or len({new for _, new in there}) < len(there):
                 raise AcrossViews(f"{path}: no keys for its documents at {new_path}", key=path)
-            self._follow_when_done(intent, path, new_path, pairs, over=target is not None)
+            self._follow_when_done(intent, path, new_path, pairs, over=target)
             if target is not None:
                 await intent.sync()
             each = layout.listing_prefix(new_path)
@@ -279,10 +285,11 @@ class Renaming:
                 yield old, new
 
     async def _replaced(self, layout: Layout, path: NodePath, target: Node | None, found: list[Target]) -> AsyncIterator[Target]:
-        """Yield the places at the new path to be deleted: of the array ``target``, or leftover chunks. Raises `EntryExists`."""
+        """Yield the places at the new path to be deleted: of the node ``target``, or leftover chunks. Raises `EntryExists`."""
         own: list[Target] = []
-        if isinstance(target, ArrayNode):
+        if target is not None:
             own = [old for old, _ in self._pairs(layout, path, path, target)]
+            own += folder_beside(layout, path) if isinstance(target, GroupNode) else ()
         for each in dict.fromkeys((*own, *found)):
             if not each or not await exists(self._store, each):
                 continue

@@ -169,7 +169,7 @@ class NodeFolder(OverlayDirectory):
             # No other task of the mount creates a node in it between the listing and the removal.
             await self._erase(await self._contents())
 
-    async def _erase(self, contents: FolderContents) -> None:
+    async def _require_empty(self, contents: FolderContents) -> None:
         left = [entry[0] for entry in self._context.temporaries.entries(self.ident(""))] + [
             entry[0] async for entry in contents.left()
         ]
@@ -181,6 +181,9 @@ class NodeFolder(OverlayDirectory):
             left = []
         if left:
             raise DirectoryNotEmpty(f"{self.path} is not empty: it holds {left[0]!r}", key=self.path)
+
+    async def _erase(self, contents: FolderContents) -> None:
+        await self._require_empty(contents)
         if isinstance(contents, UndecidedContents) or (isinstance(contents, ArrayContents) and contents.inside):
             self.state.decided(self.path)
             return
@@ -241,11 +244,17 @@ class NodeFolder(OverlayDirectory):
             await self._context.editor.check_creatable(path, folder.path)
         else:
             await self._context.editor.check_rename(folder.path, path)
+        empty: GroupNode | None = None
         if isinstance(target, NodeFolder) and not await is_same_node(self._context.hierarchy, folder.path, path):
-            await target.erase()
+            there = await target._contents()
+            if isinstance(there, GroupContents) and not is_unstored and not await unstored.is_alone(target.path):
+                await target._require_empty(there)
+                empty = there.node
+            else:
+                await target.erase()
         await groups_from_undecided(self.view_format, path.parent)
         # Staged files, and state kept by name, follow as in a rename through another view.
-        await (unstored.rename(folder.path, path) if is_unstored else self._context.editor.rename(folder.path, path))
+        await (unstored.rename(folder.path, path) if is_unstored else self._context.editor.rename(folder.path, path, empty=empty))
 
     async def sync(self) -> None:
         contents = await self._contents()

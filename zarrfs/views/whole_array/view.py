@@ -279,11 +279,12 @@ class WholeArrayGroup(OverlayDirectory):
         if folder.path == new:
             return
         await self.context.editor.check_rename(folder.path, new)
-        if isinstance(target, WholeArrayGroup) and not await is_same_node(self.context.hierarchy, folder.path, new):
+        is_over = isinstance(target, WholeArrayGroup) and not await is_same_node(self.context.hierarchy, folder.path, new)
+        if is_over:
+            assert isinstance(target, WholeArrayGroup)
             await target._require_empty()
-            await self.context.editor.erase(new, only_empty=True, seen=GroupNode)
         # Staged files in it move with it.
-        await self.context.editor.rename(folder.path, new)
+        await self.context.editor.rename(folder.path, new, empty=GroupNode if is_over else None)
 
     async def erase_file(self, file: StagedFile) -> None:
         assert isinstance(file.content, WholeArrayContent)
