@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from trio.testing import trio_test
 
@@ -45,6 +47,21 @@ async def test_the_attributes_stay_however_the_group_gets_its_document() -> None
         await write(tree, "chunks/g/.zgroup", GROUP)
         assert (await contents(store))["g/.zattrs"] == IMAGE
         assert await walk(tree, "chunks/g/.zattrs")
+
+
+@pytest.mark.parametrize("file", ["chunks/g/.zattrs", "zarr3/g/zarr.json"])
+@trio_test
+async def test_attributes_that_are_written_are_added_to_those_that_were_not_shown(file: str) -> None:
+    store = MemoryStore()
+    for key, value in {".zgroup": GROUP, "g/.zattrs": IMAGE, "g/0/.zarray": ARRAY}.items():
+        await store.set(Key(key), value)
+    written = {"n": 1} if file.endswith(".zattrs") else {"zarr_format": 3, "node_type": "group", "attributes": {"n": 1}}
+    async with tree_over(store, new_dialect="v2") as tree:
+        await write(tree, file, json.dumps(written).encode())
+        assert json.loads((await contents(store))["g/.zattrs"]) == json.loads(IMAGE) | {"n": 1}
+        # From then on they are shown, and a program that leaves them out removes them.
+        await write(tree, file, json.dumps(written).encode())
+        assert json.loads((await contents(store))["g/.zattrs"]) == {"n": 1}
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[]"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any
 
 from zarrfs.arrays.concurrency import has_any
@@ -369,18 +370,21 @@ class NewNodes:
         """Store a node's documents. Other documents of the same layout there are stale.
 
         They are erased first, or, if they describe the node that is replaced (``over``), last. Those of a group without its own document
-        (v2: ``.zattrs`` alone, as beside arrays of programs that write no ``.zgroup``) are its attributes, and stay.
+        (v2: ``.zattrs`` alone, as beside arrays of programs that write no ``.zgroup``) are its attributes, and stay: no program that
+        writes others has been shown them.
         """
         if isinstance(node, GroupNode) and not layout.dialect.has_groups and not node.attributes:
             await self._write_folder(layout, node)
             self._hierarchy.empty_groups.stored(node.path)
             return
-        written = layout.format(node)
         there = require_own(layout, node.path, await self._hierarchy.documents(layout.document_keys(node.path)))
-        stale = [key for key in there if key not in written]
-        if stale and isinstance(node, GroupNode) and not node.attributes:
-            layout.parse(node.path, {**there, **written})
-            stale = []
+        written, stale = layout.format(node), []
+        if isinstance(node, ArrayNode):
+            stale = [key for key in there if key not in written]
+        elif there:
+            alone = layout.parse(node.path, there | layout.format(replace(node, attributes={})))
+            if node.attributes and isinstance(alone, GroupNode):
+                written = layout.format(replace(node, attributes={**alone.attributes, **node.attributes}))
         if not over:
             await self._store.erase_values(stale)
         await self.write_entry(layout)
