@@ -16,10 +16,13 @@ from tests.support.small_stores import array_document
 from tests.support.stores import HangingStore, WaitingStore, contents, fill
 from tests.support.trees import listing, read, tree_over, walk, write
 from tests.support.zarr_python import everything, written
+from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import ContentInvalid, NoSuchEntry
+from zarrfs.errors import ContentInvalid, NoSuchEntry, StoreFull
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Expected, Generation
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import SIZE_UNKNOWN, VfsNode
 from zarrfs.views.nodes import shown_copies
 
@@ -414,3 +417,35 @@ async def test_two_that_wait_for_one_array_do_not_fail_it_if_a_node_is_renamed_m
         assert await s.names("g") == {"a", "zarr.json"} and await s.names() == {"g", "i", "zarr.json"}
         stored = await contents(store)
         assert all(b"consolidated_metadata" in stored[key] for key in ("zarr.json", "g/zarr.json"))
+
+
+class _Full(ForwardingStore):
+    """A store without room for values under the key ``full``."""
+
+    full = ""
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if key == self.full:
+            raise StoreFull("no room")
+        return await super().set(key, value, expect=expect)
+
+
+@pytest.mark.logs("write failed, data lost")
+@trio_test
+async def test_one_that_waits_for_an_array_and_cannot_be_stored_is_an_error_for_the_array_and_tried_again() -> None:
+    """It was a line in the log: a copy that a program had written was in no store, and no program was told."""
+    store, array = _Full(MemoryStore()), array_document((4,), (2,), "<i4")
+    copy = {"zarr_consolidated_format": 1, "metadata": {".zgroup": {"zarr_format": 2}, "a/.zarray": json.loads(array)}}
+    async with tree_over(store, new_dialect="v2") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write(".zmetadata", copy)
+        store.full = ".zmetadata"
+        with pytest.raises(StoreFull):
+            await s.write("a/.zarray", array)
+        # The array is there, as with a copy that cannot be updated.
+        assert "a/.zarray" in await contents(store) and ".zmetadata" not in await contents(store)
+        store.full = ""
+        await s.write("a/.zarray", array)
+        assert "a/.zarray" in json.loads((await contents(store))[".zmetadata"])["metadata"]
+        await agrees_in_chunks(tree)

@@ -26,7 +26,7 @@ from zarrfs import threads
 from zarrfs.arrays.concurrency import each_found, in_order
 from zarrfs.dialects.documents import in_characters, parse_object
 from zarrfs.dialects.json_text import MAX_NBYTES
-from zarrfs.errors import NameInvalid, StoreTimeout, ZarrfsError
+from zarrfs.errors import NameInvalid, StoreAccessDenied, StoreError, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.vfs import names
@@ -158,7 +158,8 @@ class ShownCopies:
             await self._store(path)
 
     async def came(self, path: NodePath) -> None:
-        """Record that an array was created at ``path``."""
+        """Record that an array was created at ``path``. Raises why a copy that waited for it is not stored; may be repeated."""
+        failed: list[Exception] = []
         for group in path.ancestors():
             # Looked up at each step: while a copy is stored, another task may rename or remove a group.
             missing = self._missing.get(group, set())
@@ -169,7 +170,13 @@ class ShownCopies:
                 try:
                     await self._store(group)
                 except ZarrfsError as error:
-                    log.warning("%s: consolidated copy not stored: %s", group, error)
+                    if not isinstance(error, StoreError) or isinstance(error, StoreAccessDenied):
+                        # The group is gone, or this user may not write the copy, which lacks each new node then.
+                        log.warning("%s: consolidated copy not stored: %s", group, error)
+                        continue
+                    self._missing[group] = {path}
+                    failed.append(error)
+        raise_first(failed)
 
     async def spelled(self, group: ArrayNode | GroupNode, written: bytes) -> None:
         """Record ``written``, which later reads return while it is equivalent to the copy shown."""
