@@ -10,11 +10,14 @@ import pytest
 from trio.testing import trio_test
 
 from tests.hierarchy.test_edits import ARRAY, GROUP, V3_GROUP, editing
-from tests.support.stores import contents
+from tests.support.stores import contents, fill
+from tests.support.trees import folder_at, tree_over
 from tests.support.v3_array import ARRAY as V3_ARRAY
-from zarrfs.errors import StoreError
-from zarrfs.keys import NodePath, Prefix
+from zarrfs.buffers import Buffer
+from zarrfs.errors import StoreError, StoreFull
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Expected, Generation
 from zarrfs.transformers.forwarding import ForwardingStore
 
 V3 = json.dumps(V3_ARRAY).encode()
@@ -46,7 +49,14 @@ async def test_a_renamed_node_is_in_the_copy_of_the_other_layout_too(old: str, n
 
 
 class _Stuck(ForwardingStore):
-    """A store that renames nothing."""
+    """A store that renames nothing. ``is_full``: it has no room for the copy with the node either."""
+
+    is_full = False
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if self.is_full and key == ".zmetadata" and b"g/a" in bytes(value):
+            raise StoreFull("no room")
+        return await super().set(key, value, expect=expect)
 
     async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
         raise StoreError("out of order")
@@ -59,3 +69,20 @@ async def test_a_node_that_could_not_be_renamed_or_removed_stays_in_the_copy_of_
         with pytest.raises(StoreError, match="out of order"):
             await (e.editor.rename(NodePath("/g"), NodePath("/h")) if operation == "rename" else e.editor.erase(NodePath("/g")))
         assert _members(await contents(e.store)) == _members(STORE)
+
+
+@pytest.mark.logs("not updated", "not ended", "interrupted operation")
+@trio_test
+async def test_the_next_mount_puts_a_node_back_into_the_copy_of_the_other_layout() -> None:
+    store = _Stuck(MemoryStore())
+    await fill(store.inner, STORE)
+    store.is_full = True
+    async with tree_over(store) as tree:
+        folder = await folder_at(tree, "npy")
+        with pytest.raises(StoreError):
+            await folder.rename("g", folder, "h")
+        assert "g/a/.zarray" not in _members(await contents(store))
+    store.is_full = False
+    async with tree_over(store) as tree:
+        await tree.recover()
+        assert _members(await contents(store)) == _members(STORE)

@@ -14,7 +14,7 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.putting import put_all, sync_first
 from zarrfs.hierarchy.revising import Change, Read, put_each, revise
 from zarrfs.hierarchy.stored_documents import contents, weight
-from zarrfs.keys import ByteRange, Key, NodePath, Prefix
+from zarrfs.keys import ROOT, ByteRange, Key, NodePath, Prefix
 from zarrfs.model.metadata import GroupNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import MISSING
@@ -68,8 +68,11 @@ class ConsolidatedCopies:
                 await self.follow(each, paths)
 
     async def is_any_above(self, layout: Layout, path: NodePath) -> bool:
-        """Return True if a group above ``path`` has a copy."""
+        """Return True if a group above ``path`` has a copy; of another layout with documents there, if the root has."""
         above = [each for each in path.ancestors() if layout.holds(each)]
+        others = [each for each in await self._hierarchy.layouts(path) if each.dialect != layout.dialect and each.holds(ROOT)]
+        if above and any(each.copied(ROOT) is not None for each in others):
+            return True
         for each in above:
             node = await self._hierarchy.node(each)
             if isinstance(node, GroupNode) and node.has_copy:
