@@ -20,8 +20,10 @@ from tests.support.stores import contents
 from zarrfs.errors import GenerationMismatch, StoreError, StoreUnsupported
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores import lmdb as module
+from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Store
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.lmdb_tree import newest
 from zarrfs.stores.opening import open_store
 
 pytest.importorskip("lmdb")
@@ -183,6 +185,41 @@ async def test_one_that_is_cut_short_is_refused(tmp_path: Path) -> None:
         for key in ("d/1", "d/49"):
             with pytest.raises(StoreError, match="cut short"):
                 await store.get(Key(key))
+
+
+def write_and_give_back(path: Path, nbytes: int) -> None:
+    """Write a value in another process, behind all others, and remove it in the same transaction: its pages are free, and not written."""
+    program = (
+        "import lmdb, sys\n"
+        "with lmdb.open(sys.argv[1], map_size=1 << 30) as environment:\n"
+        "    for number in range(6):\n"
+        "        with environment.begin(write=True) as transaction:\n"
+        "            transaction.put(b'k', b'v' * 3000 + bytes([number]))\n"
+        "    with environment.begin(write=True) as transaction:\n"
+        "        transaction.put(b'given back', bytes(int(sys.argv[2])))\n"
+        "        transaction.delete(b'given back')\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path), str(nbytes)], check=True)
+
+
+@pytest.mark.parametrize("nbytes", [1 << 20, 40 << 20], ids=["a short list", "a list with pages of its own"])
+@trio_test
+async def test_free_pages_at_the_end_may_be_missing(tmp_path: Path, nbytes: int) -> None:
+    """The library reads such a file, and so do all programs that use it."""
+    path = archives.lmdb(tmp_path, {"k": b"v"})
+    async with opened(path) as store:
+        assert await store.get(Key("k")) == b"v"
+        write_and_give_back(path, nbytes)
+        assert (path / "data.mdb").stat().st_size < nbytes, "the pages were not written"
+        assert await store.get(Key("k")) == b"v" * 3000 + b"\5"
+    async with opened(path) as store:
+        assert await contents(store) == {"k": b"v" * 3000 + b"\5"}
+    # Without a page that is in use, it is cut.
+    root = newest(ArchiveFile(str(path / "data.mdb"))).root
+    assert root is not None
+    os.truncate(path / "data.mdb", root * 4096)
+    with pytest.raises(StoreError, match=r"cut short|damaged"):
+        await open_store(str(path))
 
 
 @pytest.mark.parametrize(("order", "at"), [(">", 16), ("<", 12), (">", 12)])

@@ -35,7 +35,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, Found, Wanted, archive_plugin, is_key, kept
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain
-from zarrfs.stores.lmdb_tree import HEAD_NBYTES, Tree, find, leaves, newest, part, tree_of
+from zarrfs.stores.lmdb_tree import HEAD_NBYTES, Tree, find, is_whole, leaves, newest, part, tree_of
 from zarrfs.stores.owners import is_ours_alone
 from zarrfs.stores.values import KeyStat
 
@@ -207,11 +207,11 @@ class LmdbArchive(Archive):
         The number alone may be that of another environment, copied over this one.
         """
         found = self._file.status()
-        if found.st_size < tree.pages * tree.page_nbytes:
-            raise StoreError(f"{self._data} is cut short: it has {tree.pages} pages of {tree.page_nbytes} bytes", key=self.path)
-        state = tree.number, tree.root, found.st_mtime_ns
+        state = tree.number, tree.root, found.st_mtime_ns, found.st_size
         known = self._known
         if known[0] != state:
+            if not is_whole(self._file, tree, found.st_size):
+                raise StoreError(f"{self._data} is cut short: it has {tree.pages} pages of {tree.page_nbytes} bytes", key=self.path)
             self._known = known = state, {}
         return known[1]
 

@@ -17,14 +17,17 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
+from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import StoreError, StoreUnsupported
 from zarrfs.memory.spill import buffer, is_large
 from zarrfs.stores.archive_file import ArchiveFile
 
-# Behind the header of the pages 0 and 1: magic, version, size of pages; of the database without a name: flags, depth, root; last page,
-# number of the transaction.
-_META = struct.Struct("=16x2I16xI48xHH32x2QQ")
+# Behind the header of the pages 0 and 1: magic, version, size of pages; root of the free pages; of the database without a name: flags,
+# depth, root; last page, number of the transaction.
+_META = struct.Struct("=16x2I16xI36xQ4xHH32x2QQ")
 _MAGIC, _VERSION = 0xBEEFC0DE, 1
 # Number, flags, end of the node pointers, beginning of the nodes; or, in the place of the last two, the count of overflow pages.
 _PAGE = struct.Struct("=Q2xHHH")
@@ -43,6 +46,7 @@ _MAX_DEPTH = 32
 _MIN_PAGE_NBYTES, _MAX_PAGE_NBYTES = 4096, 1 << 16
 _TRIES = 100
 _KNOWN_NBYTES = 1 << 20
+_PIECE_NBYTES = 1 << 20
 
 
 HEAD_NBYTES = _MIN_PAGE_NBYTES + _META.size
@@ -53,7 +57,7 @@ class Tree(NamedTuple):
     """One state of the database without a name: ``number`` of its transaction, ``root`` (None: empty), ``depth`` of the leaves.
 
     ``pages`` of ``page_nbytes`` each belong to the file. ``is_pinned``: no writer reuses them as long as it is read. ``known``: pages
-    that were read, by number; one dictionary serves all reads of a state.
+    that were read, by number; one dictionary serves all reads of a state. ``free`` is the root of the table of free pages.
     """
 
     number: int
@@ -63,6 +67,7 @@ class Tree(NamedTuple):
     page_nbytes: int
     is_pinned: bool = False
     known: dict[int, _Page] | None = None
+    free: int | None = None
 
 
 class Value(NamedTuple):
@@ -80,6 +85,17 @@ def newest(file: ArchiveFile) -> Tree:
 def tree_of(file: ArchiveFile, number: int) -> Tree | None:
     """Return the state of a transaction; None if it is neither the newest nor the one before. Raises `StoreError`."""
     return next((tree._replace(is_pinned=True) for tree in _trees(file) if tree.number == number), None)
+
+
+def is_whole(file: ArchiveFile, tree: Tree, nbytes: int) -> bool:
+    """Return True if a file of ``nbytes`` has all pages that the state uses. Raises `StoreError`.
+
+    A page at the end that is free may be missing: the library does not write what was allocated and given back in one transaction.
+    """
+    there = nbytes // tree.page_nbytes
+    missing = tree.pages - there
+    # A table that names all of them takes eight bytes for each.
+    return missing <= 0 or (missing * _NUMBER.size <= nbytes and _free_beyond(file, tree, there) == missing)
 
 
 def find(file: ArchiveFile, tree: Tree, name: bytes) -> Value | None:
@@ -123,6 +139,31 @@ def leaves(file: ArchiveFile, tree: Tree, start: bytes) -> Iterator[list[tuple[b
             places.extend(page.place(index, place) for index in reversed(range(page.child(start), len(page.names))))
 
 
+def _free_beyond(file: ArchiveFile, tree: Tree, there: int) -> int:
+    """Return the number of free pages behind the first ``there``, by the table of free pages: lists of numbers, each after its length."""
+    pending, pages, nbytes, found = [] if tree.free is None else [tree.free], 0, 0, 0
+    while pending:
+        number = pending.pop()
+        pages += 1
+        if not 2 <= number < there or pages > there:
+            raise _damaged(file, number)
+        at = number * tree.page_nbytes
+        page = _Page(file, tree, number, bytes(file.read_now(at, at + tree.page_nbytes, file.path)), in_order=False)
+        if not page.is_leaf:
+            pending.extend(page.place(index, _Place(number, 0, b"", None)).number for index in range(len(page.names)))
+            continue
+        for value in map(page.value, range(len(page.names))):
+            threads.go_on()
+            nbytes += value.size
+            if not value.size or value.size % _NUMBER.size or nbytes > there * tree.page_nbytes:
+                raise _damaged(file, number)
+            for start in range(_NUMBER.size, value.size, _PIECE_NBYTES):
+                stop = min(value.size, start + _PIECE_NBYTES)
+                numbers = np.frombuffer(part(file, tree, b"", value, start, stop), np.uint64)
+                found += int(np.count_nonzero((numbers >= there) & (numbers < tree.pages)))
+    return found
+
+
 class _Place(NamedTuple):
     """The place of a page in a tree: the root has ``level`` 0. Its names are not less than ``low``, and less than ``high``."""
 
@@ -145,7 +186,7 @@ class _Page:
 
     __slots__ = ("_at", "_content", "_file", "_tree", "is_leaf", "names", "number")
 
-    def __init__(self, file: ArchiveFile, tree: Tree, number: int, content: bytes) -> None:
+    def __init__(self, file: ArchiveFile, tree: Tree, number: int, content: bytes, *, in_order: bool = True) -> None:
         self._file, self._tree, self._content = file, tree, content
         self.number = number
         found, flags, lower, upper = _PAGE.unpack_from(content)
@@ -166,7 +207,7 @@ class _Page:
             if not self.names:
                 raise _damaged(file, number)
             self.names[0] = b""
-        if any(map(operator.ge, self.names, self.names[1:])):
+        if in_order and any(map(operator.ge, self.names, self.names[1:])):
             raise _misplaced(file, next(name for before, name in pairwise(self.names) if before >= name))
 
     def child(self, name: bytes) -> int:
@@ -245,14 +286,15 @@ def _heads(file: ArchiveFile) -> list[bytes]:
 
 
 def _tree(file: ArchiveFile, head: bytes) -> Tree:
-    magic, version, page_nbytes, flags, depth, root, last, number = _META.unpack(head)
+    magic, version, page_nbytes, free, flags, depth, root, last, number = _META.unpack(head)
     if (magic, version) != (_MAGIC, _VERSION):
         raise StoreUnsupported(f"{file.path} is no LMDB of the format {_VERSION}", key=file.path)
     if flags & _OTHER_ORDERS:
         raise StoreUnsupported(f"{file.path} is an LMDB whose keys have another order, or several values", key=file.path)
     if depth > _MAX_DEPTH or (root == _EMPTY) != (not depth):
         raise _damaged(file, 0)
-    return Tree(number, None if root == _EMPTY else root, depth, last + 1, page_nbytes)
+    used, free_root = None if root == _EMPTY else root, None if free == _EMPTY else free
+    return Tree(number, used, depth, last + 1, page_nbytes, free=free_root)
 
 
 def _damaged(file: ArchiveFile, page: int) -> StoreError:
