@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,20 @@ class Slow(ArchiveFile):
         if start in self.held:
             self.waiting.release()
             self.go_on.wait()
+        return super().read(start, stop, key)
+
+
+class Cancelling(ArchiveFile):
+    """A file that cancels its reader at the third request of 64 KiB, and counts these."""
+
+    scope: trio.CancelScope
+    requests = 0
+
+    def read(self, start: int, stop: int, key: str) -> bytes:
+        if stop - start == 1 << 16:
+            self.requests += 1
+            if self.requests == 3:
+                trio.from_thread.run_sync(self.scope.cancel)
         return super().read(start, stop, key)
 
 
@@ -99,3 +114,35 @@ async def test_many_readers_of_one_value_leave_threads_to_others(tmp_path: Path,
             Slow.go_on.set()
         assert not scope.cancelled_caught
         assert sorted(map(bytes, parts)) == sorted(LARGE[number : number + 1] for number in range(2 * threads.IO_THREADS))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("content", [b"", b"x"], ids=["before the value", "behind the value"])
+@trio_test
+async def test_blocks_without_content_are_not_decoded_for_a_reader_that_has_given_up(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gigabyte of them takes a minute, and any number of entries may share it."""
+    empty = b"\0\0\0\xff\xff" * (1 << 19)
+    compressed = b"\0\1\0\xfe\xff" + b"x"
+    parts = [compressed, empty] if content else [empty, compressed]
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("k", b"".join(parts) + b"\1\0\0\xff\xff")
+    stated = bytearray(path.read_bytes())
+    # Of the local header, and of the entry in the directory: the method is deflate, and the value has one byte.
+    entry = stated.rindex(b"PK\1\2")
+    for method, crc, size in ((8, 14, 22), (entry + 10, entry + 16, entry + 24)):
+        stated[method : method + 2] = b"\x08\0"
+        stated[crc : crc + 4] = zlib.crc32(b"x").to_bytes(4, "little")
+        stated[size : size + 4] = b"\1\0\0\0"
+    path.write_bytes(stated)
+    file = Cancelling(str(path))
+    opened = ZipArchive(file)
+    monkeypatch.setattr(members, "_SLOW_NBYTES", len(empty))
+    assert opened.is_slow(b"k"), "though its value is short"
+    with trio.CancelScope() as file.scope:
+        await threads.io(opened.read, b"k", [ByteRange()])
+    assert file.scope.cancelled_caught and file.requests == 3
+    file.requests = 10
+    found = opened.read(b"k", [ByteRange()])
+    assert found is not None and bytes(found[1][0]) == b"x"

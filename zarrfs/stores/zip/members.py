@@ -87,7 +87,8 @@ class MemberReader:
 
     def is_slow(self, member: Member) -> bool:
         """Return True if a read of a value may take long: of one that is compressed and large, all bytes before it are decoded."""
-        return member.method != STORED and member.size > _SLOW_NBYTES
+        # Compressed bytes may mean nothing: blocks without content.
+        return member.method != STORED and max(member.size, member.stored) > _SLOW_NBYTES
 
     def start_of(self, name: bytes, member: Member, key: str) -> int:
         """Return the offset of an entry's bytes, from its local header, which has to agree with the directory."""
@@ -246,6 +247,7 @@ class _Stream:
 
     def _decode(self, most: int) -> bytes:
         if not self._unconsumed and self._next < self._stop and _wants_more(self._decoder):
+            threads.go_on()
             self._unconsumed = self._file.read(self._next, min(self._stop, self._next + _PIECE), self._key)
             self._next += len(self._unconsumed)
             exhausted = False
