@@ -20,7 +20,7 @@ from zarrfs.hierarchy.compared_copies import ComparedCopies
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.hierarchy.unknown_documents import unknown_documents
-from zarrfs.keys import NodePath
+from zarrfs.keys import APART, NodePath
 from zarrfs.model.chunk_grid import Coords, in_grid
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node, UnsupportedNode
 from zarrfs.options.config import MountConfig
@@ -66,6 +66,7 @@ async def check(
                     await _read(found.array, store, config.memory_limit, report, on_progress)
             except Exception as error:  # noqa: BLE001 - it is reported, and the others are checked
                 report.findings_of(error).add(Finding(array_path, reason_of(array_path, error)))
+        _look_at_left_out(whole, report)
         report.complete = True
         nursery.cancel_scope.cancel()
     return report
@@ -123,6 +124,14 @@ async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None
         return
     if others:
         report.hidden.add(Finding(node.path, f"documents of {node.dialect} are valid, those of {' and '.join(others)} are ignored"))
+
+
+def _look_at_left_out(store: Store, report: Report) -> None:
+    """Report what listings leave out: it may be a node or a chunk, to which access is refused."""
+    found = {finding.key for findings in (report.bad, report.unchecked) for finding in findings.first}
+    for key in store.left_out:
+        if not f"{key}/".startswith(APART) and key not in found:
+            report.unchecked.add(Finding(f"/{key}", "a symbolic link or special file, which is not followed", key))
 
 
 async def _look_for_unknown(hierarchy: Hierarchy, node: Node, report: Report) -> None:

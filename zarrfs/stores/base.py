@@ -18,7 +18,7 @@ old or the new value, never a mix; the same holds for readers of the backend aft
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -59,6 +59,8 @@ class Store(AnswersNow, abc.ABC):
     capabilities: Capabilities = Capabilities()
     damage: Sequence[str] = ()
     """Damage of the whole store, found when it was opened, that hides keys: readers take them for absent."""
+    left_out: Collection[str] = ()
+    """The first entries that listings have not shown so far, as they are neither values nor prefixes, and access to them is refused."""
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ class ForwardingStore(Store):
         self.inner = inner
         self.url = inner.url
         self.capabilities = inner.capabilities
-        self.damage = inner.damage
+        self.damage, self.left_out = inner.damage, inner.left_out
 
     async def get(self, key: Key) -> Buffer | None:
         return await self.inner.get(key)

@@ -69,14 +69,13 @@ class FolderStore(Store):
         self._inline = InlineTree(self._tree)
         self._held = HeldFiles(self._inline)
         self._mountpoints = Mountpoints()
-        self.url = self._tree.path
+        self.url, self.left_out = self._tree.path, self._tree.left_out.known
         self.capabilities = replace(self.capabilities, write=self._tree.writable, watch=self._tree.local, name_nbytes=NAME_MAX)
         # A set that checks the generation must observe every other set of its key end.
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
         self._changes = FolderChanges(self._tree, self._inline)
-        self._anchors = Anchors(self._tree, part=8)
-        self._spare_anchors = Anchors(self._tree, part=16)
+        self._anchors, self._spare_anchors = Anchors(self._tree, part=8), Anchors(self._tree, part=16)
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ from zarrfs.stores.folder.calls import (
     write,
 )
 from zarrfs.stores.folder.file_systems import RemoteMounts, is_local, local_below
+from zarrfs.stores.folder.left_out import LeftOut
 from zarrfs.stores.folder.names import Parts, as_expected, as_room, changed, generation_of, not_followed, require_real_owner
 from zarrfs.stores.folder.new_folders import NewFolders
 from zarrfs.stores.folder.presupposed import held_on_the_way, require_not_erased, require_presupposed
@@ -75,6 +76,7 @@ class FolderTree:
         self.owner: rights.Owner | None = None
         self.new_folders = NewFolders(self.folder, self.mounts)
         self._warned: set[str] = set()
+        self.left_out = LeftOut(self.path)
         self.unsynced = Unsynced()
         self._failed_syncs = FailedSyncs()
 
@@ -130,7 +132,7 @@ class FolderTree:
             require_presupposed(parts, depth, error)
             require_not_erased(parts, error)
         except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP) and self.notice(above, name) and create:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP) and self.left_out.is_at(above, name) and create:
                 raise not_followed(parts, name) from error
             raise
         with suppress(FileExistsError):
@@ -164,22 +166,13 @@ class FolderTree:
         if found is None or st.S_ISDIR(found.st_mode):
             return None
         if not st.S_ISREG(found.st_mode):
-            self.notice(folder, name)
+            self.left_out.is_at(folder, name)
             return None
         return found
 
     def _room(self, folder: int, parts: Parts) -> os.stat_result | None:
         """Return the status of the value to be replaced, or None. Raises as `as_room`."""
         return as_room(lstat(folder, parts[-1]), parts)
-
-    def notice(self, folder: int, name: str) -> bool:
-        """Return True if ``name`` is a link or special file, which is left out; log one warning about the first."""
-        if is_left_out := first_link(folder, (name,)) is not None:
-            self._warn_of_link(name)
-        return is_left_out
-
-    def _warn_of_link(self, name: str) -> None:
-        self.warn_once("left out", f"symbolic links and special files are neither listed nor followed (the first: {name!r})")
 
     def warn_once(self, topic: str, message: str) -> None:
         """Log ``message``, unless a message about ``topic`` was logged before."""
@@ -239,7 +232,7 @@ class FolderTree:
         with Closing(folder):
             found = first_link(folder, parts[first:])
         if found is not None:
-            self._warn_of_link(found)
+            self.left_out.tell(found)
             raise not_followed(parts, found)
 
     # --- writing ------------------------------------------------------------------------------------------------------------
@@ -438,7 +431,11 @@ class FolderTree:
     def scan_of(self, folder: int, parts: Parts) -> Scan:
         """Return the listing of the folder ``parts``, opened as ``folder``."""
         sweeps = self.writable and self.mounts.local_at(parts)
-        return Scan(folder, sweeps=sweeps, leave_out=self.notice, remote=lambda: self.mounts.names_in(parts))
+
+        def leave_out(folder: int, name: str) -> None:
+            self.left_out.listed(folder, (*parts, name))
+
+        return Scan(folder, sweeps=sweeps, leave_out=leave_out, remote=lambda: self.mounts.names_in(parts))
 
     def list_folder(self, parts: Parts) -> list[DirEntry]:
         """Return the whole listing of a folder at once."""
