@@ -27,7 +27,7 @@ from zarrfs.stores.folder import changes, tree, watch
 from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.stores.folder.tree import FolderTree
-from zarrfs.stores.folder.watch import FolderWatch
+from zarrfs.stores.folder.watch import FolderWatch, events
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.values import ABSENT, Expected, Generation
 from zarrfs.transformers.observed import ObservedStore
@@ -636,6 +636,92 @@ async def test_changes_behind_are_in_the_stream_of_changes(path: Path) -> None:
         nursery.cancel_scope.cancel()
     assert watching == [True, False]
     await store.aclose()
+
+
+def seen(watch: FolderWatch) -> list[tuple[str, str]]:
+    """Return what the events since the last call mean."""
+    told = [
+        ("/".join(each.parts), each.kind)
+        for portion in watch.read()
+        for event in events(portion)
+        for each in watch.understand(event)
+    ]
+    watch.drop_leaving()
+    return told
+
+
+@pytest.fixture
+def folder_watch(path: Path) -> Iterator[FolderWatch]:
+    tree = FolderTree(str(path))
+    watch = FolderWatch(tree)
+    yield watch
+    watch.close()
+    tree.close()
+
+
+def test_a_folder_made_in_one_that_is_moved_before_it_is_looked_at_is_watched(path: Path, folder_watch: FolderWatch) -> None:
+    (path / "a/new/below").mkdir(parents=True)
+    (path / "a").rename(path / "z")
+    # Where it was, another one has a folder of that name.
+    (path / "a/new").mkdir(parents=True)
+    assert ("z", "moved") in seen(folder_watch)
+    (path / "z/new/k").write_bytes(b"")
+    (path / "z/new/below/k").write_bytes(b"")
+    (path / "a/new/k").write_bytes(b"")
+    assert {place for place, _ in seen(folder_watch)} == {"z/new/k", "z/new/below/k", "a/new/k"}
+
+
+def test_a_folder_that_replaces_a_removed_one_is_watched_all_the_time(path: Path, folder_watch: FolderWatch) -> None:
+    """The first event is about the folder that was removed, and finds the other one."""
+    (path / "n").mkdir()
+    (first,) = [event for portion in folder_watch.read() for event in events(portion)]
+    removed = os.open(path / "n", os.O_RDONLY)
+    (path / "n").rmdir()
+    (path / "n").mkdir()
+    # Until here the other one could not have its inode number.
+    os.close(removed)
+    (path / "n/k").write_bytes(b"")
+    told = [("/".join(each.parts), each.kind) for each in folder_watch.understand(first)]
+    assert ("n/k", "set") in told
+    (path / "n/k").unlink()
+    assert ("n/k", "erase") in seen(folder_watch)
+
+
+@trio_test
+async def test_a_value_of_the_store_that_is_removed_with_its_new_folder_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(path) as (store, told):
+        replace = store._tree.replace
+
+        def replaced_and_removed(*arguments: Any) -> Any:
+            def both() -> Any:
+                generation = replace(*arguments)
+                shutil.rmtree(path / "n")
+                return generation
+
+            # In the event loop, which looks at nothing meanwhile: nothing in the new folder is watched.
+            return trio.from_thread.run_sync(both)
+
+        monkeypatch.setattr(store._tree, "replace", replaced_and_removed)
+        await store.set(Key("n/m/k"), b"ours")
+        assert await told.now() == {"n/": "unknown", "n/m/k": "erase"}
+
+
+@trio_test
+async def test_what_others_do_to_a_folder_while_the_store_removes_a_value_of_its_name_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(path) as (store, told):
+        remove = store._tree.remove
+
+        def removed(parts: Parts, expect: Expected = None) -> None:
+            (path / "a").rename(path / "z")
+            remove(parts, expect)
+
+        monkeypatch.setattr(store._tree, "remove", removed)
+        await store.erase(Key("a"))
+        assert await told.now() == {"a/": "erase", "z/": "set"}
 
 
 @pytest.mark.parametrize("seed", range(5))

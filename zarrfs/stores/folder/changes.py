@@ -99,10 +99,12 @@ class Own:
         if is_folder and self.below and parts == self.moved_to:
             # Several events there have another kind.
             return kind == "set"
-        if kind == "rmdir" and self.left.get(parts) == "/":
+        if self.left.get(parts) == "/" and (kind == "rmdir" or (kind == "unknown" and not self.below)):
             # It was removed, and made again.
             return False
-        return state == (self.left.get(parts) if parts in self.leaves else "")
+        left = self.left.get(parts) if parts in self.leaves else ""
+        # An operation on a value does nothing to a folder that had its name.
+        return state == left and not (is_folder and parts in self.leaves and left != "/")
 
 
 class FolderChanges:
@@ -289,8 +291,15 @@ class FolderChanges:
         if own not in self._own:
             return  # It ended before these watches.
         self._own.remove(own)
-        states = {entry: self._state(*entry) for entry in own.events | own.moved}
+        # Without an event: in a new folder that was not watched yet, and may be gone again.
+        untold: Found = {
+            entry: "unknown" if entry[1] else "set"
+            for parts, left in (own.left.items() if own.took_effect else ())
+            if (entry := (parts, left == "/")) not in own.events
+        }
+        states = {entry: self._state(*entry) for entry in own.events | own.moved | untold}
         changed = {entry: kind for entry, kind in own.events.items() if not own.explains(*entry, kind, states[entry])}
+        changed |= {entry: kind for entry, kind in untold.items() if states[entry] != own.left[entry[0]]}
         for (parts, is_folder), kind in (changed | (own.moved if own.took_effect else {})).items():
             now = states[parts, is_folder]
             if not is_folder:

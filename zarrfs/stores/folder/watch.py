@@ -68,13 +68,17 @@ class Seen(NamedTuple):
 
 
 class _Folder:
-    """A watched folder. ``above`` is None for the root and for a folder outside the tree."""
+    """A watched folder. ``above`` is None for the root and for a folder outside the tree.
 
-    __slots__ = ("above", "below", "name", "wd")
+    ``has_missed``: it was not at its place when something was made in it."""
 
-    def __init__(self, name: str, wd: int) -> None:
+    __slots__ = ("above", "below", "has_missed", "inode", "name", "wd")
+
+    def __init__(self, name: str, wd: int, inode: int) -> None:
         self.name = name
         self.wd = wd
+        self.inode = inode
+        self.has_missed = False
         self.above: _Folder | None = None
         self.below: dict[str, _Folder] = {}
 
@@ -194,7 +198,10 @@ class FolderWatch:
                 gone, times = mask & (_DELETE | _MOVED_FROM), mask & _ATTRIB
                 yield Seen((*folder.parts, name), False, "erase" if gone else "times" if times else "set")
         elif mask & _DELETE:
-            self._drop(folder.below.pop(name, None))
+            there = folder.below.get(name)
+            if there is not None and not self._is_there(there):
+                del folder.below[name]
+                self._drop(there)
             yield Seen((*folder.parts, name), True, "rmdir")
         elif mask & _MOVED_FROM:
             leaving = self._left(folder, name)
@@ -210,6 +217,7 @@ class FolderWatch:
                     there.above = None
                     self._displaced[wd, name] = there
                 self._put(arrived, folder, name)
+                self._add_missed(arrived)
                 yield Seen((*folder.parts, name), True, "moved")
             else:
                 # A mount that moves with a renamed folder does not change the mount table.
@@ -228,6 +236,40 @@ class FolderWatch:
                 self._drop(folder)
         self._leaving.clear()
         self._displaced.clear()
+
+    def _opened(self, above: _Folder | None, parts: Parts) -> int:
+        """Return a descriptor of the folder ``parts``, directly in ``above``. Raises `OSError`.
+
+        ENOENT, too, if that is not at its place any more: events to come tell where it is now."""
+        try:
+            fd = self._tree.open_folder(parts, os.O_RDONLY)
+        except OSError as error:
+            if above is not None and error.errno in ABSENT:
+                above.has_missed |= not self._is_there(above)
+            raise
+        if above is None or self._is_there(above):
+            return fd
+        os.close(fd)
+        above.has_missed = True
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    def _is_there(self, folder: _Folder) -> bool:
+        """Return True if a folder is at its place: another one was removed there, before this one was found."""
+        try:
+            with self._tree.folder(folder.parts) as fd:
+                return os.fstat(fd).st_ino == folder.inode
+        except OSError:
+            return False
+
+    def _add_missed(self, folder: _Folder) -> None:
+        """Watch what was made at and below a folder when it was not found, since it was moved."""
+        pending = [folder]
+        while pending:
+            folder = pending.pop()
+            if folder.has_missed and folder.above is not None:
+                folder.has_missed = False
+                self._add_quietly(folder.above, folder.name)
+            pending.extend(folder.below.values())
 
     def _left(self, folder: _Folder, name: str) -> _Folder | None:
         """Return the folder that lost this name.
@@ -261,7 +303,7 @@ class FolderWatch:
             above, name = pending.pop()
             parts = (*above.parts, name) if above is not None else ()
             try:
-                fd = self._tree.open_folder(parts, os.O_RDONLY)
+                fd = self._opened(above, parts)
             except PermissionError as error:
                 if is_apart(parts):
                     # That of an operation of another user: nothing in it is shown.
@@ -269,7 +311,10 @@ class FolderWatch:
                 raise Unwatchable(f"{'/'.join(parts)!r} may not be read") from error
             except OSError as error:
                 if error.errno in ABSENT:
-                    continue  # It was removed again, which the next event reports.
+                    # It was removed again, which the next event reports, but not what was in it meanwhile.
+                    if reporting:
+                        yield Seen(parts, True, "set")
+                    continue
                 raise Unwatchable(f"{'/'.join(parts)!r}: {error.strerror}") from error
             try:
                 folder = self._watched(fd, above, name)
@@ -285,7 +330,8 @@ class FolderWatch:
 
     def _watched(self, fd: int, above: _Folder | None, name: str) -> _Folder:
         path = "/".join((*above.parts, name)) if above is not None else self._tree.path
-        device = os.fstat(fd).st_dev
+        found = os.fstat(fd)
+        device = found.st_dev
         if above is None:
             self._device = device
         elif device != self._device and not is_local(fd):
@@ -299,7 +345,7 @@ class FolderWatch:
                 raise Unwatchable("the user has no inotify watches left (sysctl fs.inotify.max_user_watches)") from error
             raise Unwatchable(f"{path!r}: {error.strerror}") from error
         # The kernel has one number per folder: it may be known under another name, whose rename is the next event.
-        folder = self._folders.get(wd) or self._folders.setdefault(wd, _Folder(name, wd))
+        folder = self._folders.get(wd) or self._folders.setdefault(wd, _Folder(name, wd, found.st_ino))
         if above is not None:
             if above is folder or _lies_below(above, folder):
                 raise Unwatchable(f"{path!r} is a folder that it lies in itself (a bind mount)")
