@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -466,3 +466,17 @@ def test_the_place_of_each_node_in_the_tree(tmp_path: Path) -> None:
 
 def _marks(followed: Sequence[bool]) -> str:
     return "".join("+" if each else "." for each in followed)
+
+
+def test_links_and_files_being_written_hide_no_node(tmp_path: Path, expect_logs: Callable[[str], None]) -> None:
+    """Of a folder with many names only the first are looked at, unless they are few."""
+    expect_logs("symbolic links")
+    chunks = {f"a/{number}": bytes(4) for number in range(400)}
+    groups = {f"g/{number}/.zgroup": b'{"zarr_format": 2}' for number in range(400)}
+    store = write(tmp_path / "store", {"a/.zarray": array_document((1600,), (4,))} | chunks | groups)
+    for place in ("a", "g"):
+        for number in range(100):
+            (store / place / f"link{number}").symlink_to(tmp_path)
+    nodes = trio.run(describe, MountConfig(store=str(store)), "/")["nodes"]
+    expected = {"/": "group", "/a": "array", "/g": "group"} | {f"/g/{number}": "group" for number in range(400)}
+    assert {node["path"]: node["kind"] for node in nodes} == expected

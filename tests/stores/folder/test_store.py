@@ -14,8 +14,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -974,3 +974,28 @@ def test_locks_that_are_held_until_the_end_of_the_process_leave_no_error(path: P
     for _ in range(10):
         trio.run(hold)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("kind", ["link", "file being written"])
+@trio_test
+async def test_a_peek_returns_as_many_entries_as_there_are_whatever_other_names_come_first(
+    tmp_path: Path, kind: str, expect_logs: Callable[[str], None]
+) -> None:
+    """Whoever gets fewer than requested takes them for all: documents and nodes that were not among them would be absent."""
+    place = tmp_path / "d"
+    place.mkdir()
+    for number in range(300):
+        (place / f"k{number}").write_bytes(b"")
+    with ExitStack() as writers:
+        for number in range(300):
+            if kind == "link":
+                (place / f"l{number}").symlink_to(tmp_path)
+            else:
+                writer = writers.enter_context((place / f".zarrfs-{number:032x}.partial").open("wb"))
+                fcntl.flock(writer, fcntl.LOCK_EX)
+        expect_logs("symbolic links")
+        async with aclosing(FolderStore(str(tmp_path))) as store:
+            for most in (1, 100, 256, 257, 299, 300):
+                assert len(await store.peek(Prefix("d/"), most) or ()) == most
+            found = await store.peek(Prefix("d/"), 301)
+            assert found is not None and {name for name, *_ in found} == {f"k{number}" for number in range(300)}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from typing import TypeVar
 
@@ -282,10 +282,8 @@ class FolderStore(Store):
             scan = self._inline.scan(parts) if (parts := _parts_if_usable(prefix)) is not None else None
             if scan is None:
                 return ()
-            try:
+            with closing(scan):
                 found = scan.portion(_FIRST_PORTION) or ()
-            finally:
-                scan.close()
             if not scan.is_over:
                 raise WouldWait
             return found
@@ -301,10 +299,13 @@ class FolderStore(Store):
                 return await super().peek(prefix, most)
             if scan is None:
                 return None
-            try:
-                return (scan.portion(most) if most <= _FIRST_PORTION else await threads.io(scan.portion, most)) or ()
-            finally:
-                scan.close()
+            with closing(scan):
+                found = (scan.portion(most) if most <= _FIRST_PORTION else await threads.io(scan.portion, most)) or []
+                # Not every name is that of an entry.
+                while len(found) < most and not scan.is_over:
+                    more = await threads.io(scan.portion, _PORTION)
+                    found += more or ()
+                return found[:most]
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
         return await self.prefix_mtime_ns(prefix) is not None
