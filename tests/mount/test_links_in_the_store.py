@@ -15,6 +15,7 @@ import zarr
 
 from tests.support.mounting import mounted
 from tests.support.random_layouts import V3_2019, V3_2022, Draft
+from tests.support.small_stores import array_document, write
 
 pytestmark = pytest.mark.fuse
 
@@ -93,3 +94,18 @@ def test_an_array_whose_chunks_are_behind_a_link_is_neither_renamed_nor_removed(
             (mount.path / "npy/a.npy").unlink()
         assert "a" in os.listdir(mount.path / "chunks")
     assert chunks.is_symlink() and {path.name: path.read_bytes() for path in (document, *elsewhere.iterdir())} == before
+
+
+@pytest.mark.parametrize("is_alone", [False, True], ids=["beside another node", "alone"])
+@pytest.mark.parametrize("chunks", [2, 400], ids=["few names", "many names"])
+def test_a_document_behind_a_link_hides_neither_its_node_nor_others(tmp_path: Path, chunks: int, is_alone: bool) -> None:
+    """In a store without a document of the root, where documents of every layout are looked for."""
+    document = array_document((chunks,), (1,))
+    other = {} if is_alone else {"b/.zarray": document, "b/0": bytes(4)}
+    store = write(tmp_path / "store", {f"a/{number}": bytes(4) for number in range(chunks)} | other)
+    (tmp_path / "elsewhere").write_bytes(document)
+    (store / "a/.zarray").symlink_to(tmp_path / "elsewhere")
+    with mounted(store) as mount:
+        for view, shown in (("chunks", "b"), ("zarr3", "b"), ("npy", "b.npy")):
+            assert {"a.unsupported.txt", *([] if is_alone else [shown])} <= set(os.listdir(mount.path / view))
+            assert ".zarray" in (mount.path / view / "a.unsupported.txt").read_text()

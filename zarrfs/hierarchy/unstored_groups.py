@@ -19,7 +19,7 @@ from heapq import heappop, heappush, heapreplace
 import trio
 
 from zarrfs.arrays.reader_pool import StartSoon
-from zarrfs.errors import EntryExists, ZarrfsError
+from zarrfs.errors import EntryExists, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.consolidated import is_implicit
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.empty_groups import Unstored
@@ -106,7 +106,14 @@ class UnstoredGroups:
         """Return True if the group at ``path`` holds anything but groups that are `is_alone`."""
         # What the store has no name of is in this mount alone.
         for name in await self._hierarchy.stored.child_names(path, await self._hierarchy.layouts(path)):
-            if await self._hierarchy.node(path.child(name)) is not None and not await self.is_alone(path.child(name)):
+            try:
+                node = await self._hierarchy.node(path.child(name))
+            except StoreTimeout:
+                raise
+            except ZarrfsError:
+                # It is there, and cannot be read.
+                return True
+            if node is not None and not await self.is_alone(path.child(name)):
                 return True
         return self._groups.any_kept_below(path)
 

@@ -129,7 +129,7 @@ async def _look_beside(hierarchy: Hierarchy, node: Node, report: Report) -> None
 def _look_at_left_out(store: Store, report: Report) -> None:
     """Report what listings leave out: it may be a node or a chunk, to which access is refused."""
     found = {finding.key for findings in (report.bad, report.unchecked) for finding in findings.first}
-    for key in store.left_out:
+    for key in tuple(store.left_out):
         if not f"{key}/".startswith(APART) and key not in found:
             report.unchecked.add(Finding(f"/{key}", "a symbolic link or special file, which is not followed", key))
 

@@ -60,7 +60,7 @@ class Store(AnswersNow, abc.ABC):
     damage: Sequence[str] = ()
     """Damage of the whole store, found when it was opened, that hides keys: readers take them for absent."""
     left_out: Collection[str] = ()
-    """The first entries that listings have not shown so far, as they are neither values nor prefixes, and access to them is refused."""
+    """The last entries that listings have not shown, as they are neither values nor prefixes, and access to them is refused."""
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 from zarrfs.stores.folder.calls import first_link
 from zarrfs.stores.folder.names import Parts, path_of
@@ -19,7 +20,8 @@ class LeftOut:
         self._path = path
         self._is_told = False
         self.known: dict[str, None] = {}
-        """The paths of those that listings found, at most `_MAX_KNOWN`."""
+        """The paths of those that listings found, at most `_MAX_KNOWN`: the last ones."""
+        self._lock = threading.Lock()
 
     def tell(self, name: str) -> None:
         """Log the warning, unless it was logged before."""
@@ -35,5 +37,9 @@ class LeftOut:
 
     def listed(self, folder: int, parts: Parts) -> None:
         """Keep ``parts``, found in the listing of ``folder`` (a descriptor), if it is one."""
-        if self.is_at(folder, parts[-1]) and len(self.known) < _MAX_KNOWN:
-            self.known[path_of(parts)] = None
+        if self.is_at(folder, parts[-1]):
+            with self._lock:
+                self.known.pop(path_of(parts), None)
+                self.known[path_of(parts)] = None
+                if len(self.known) > _MAX_KNOWN:
+                    del self.known[next(iter(self.known))]
