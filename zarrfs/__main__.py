@@ -14,6 +14,7 @@ def main() -> None:
     """Run the command line of this process, and exit."""
     # Before slow imports.
     interrupts.are_quiet()
+    interrupts.are_as_usual()
     standard_files.open_missing()
     interpreter.use_utf8()
     # No linear algebra is done here: NumPy's library for it need not start a thread for each core.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -104,6 +105,37 @@ def test_nohup_keeps_a_mount_in_the_foreground(store: Path) -> None:
         (path / "raw/k").write_bytes(b"new")
         assert zarrfs("umount", str(path)).returncode == 0
         assert daemon.wait() == 0
+
+
+def inherited(set_up: Callable[[], object], *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a module of zarrfs from a process whose signals are as ``set_up`` leaves them."""
+    run = [sys.executable, "-P", "-m", *command]
+    return subprocess.run(run, preexec_fn=set_up, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+
+
+def test_who_ignores_the_end_of_children_is_told_that_a_mount_in_use_stays(store: Path) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    with mounted(store) as mount, open(mount.path / "raw/k", "rb"):
+        for module, *arguments in (["zarrfs", "umount"], ["zarrfs.command.mount_helper", "umount.zarrfs"]):
+            done = inherited(ignore, module, *arguments, str(mount.path))
+            assert "in use by" in done.stderr
+            assert done.returncode == (1 if module == "zarrfs" else 32)
+        assert mount_at(str(mount.path)) is not None
+
+
+def test_a_mount_by_a_program_that_blocks_signals_ends_by_them(store: Path) -> None:
+    def block() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+    with mountpoint() as path:
+        log = str(path.with_name("log"))
+        assert inherited(block, "zarrfs", "mount", "--log-file", log, str(store), str(path)).returncode == 0
+        pid = int(json.loads((path / ".zarrfs/config.json").read_bytes())["pid"])
+        with killed_at_last(pid, path):
+            ended(pid, lambda: os.kill(pid, signal.SIGTERM))
+            assert mount_at(str(path)) is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: signal.Signals(number).name)

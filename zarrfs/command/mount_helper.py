@@ -26,7 +26,7 @@ from zarrfs import __version__
 from zarrfs.command import exit_codes
 from zarrfs.command.answering import absolute, check_before, located, start
 from zarrfs.errors import UsageError, ZarrfsError
-from zarrfs.lifecycle import interpreter, standard_files
+from zarrfs.lifecycle import interpreter, interrupts, standard_files
 from zarrfs.lifecycle.interrupts import Interrupted
 from zarrfs.options.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.options.redact import public_url
@@ -66,6 +66,7 @@ def umount() -> None:
 
 
 def _main(program: str, arguments: Sequence[str]) -> NoReturn:
+    interrupts.are_as_usual()
     standard_files.open_missing()
     interpreter.use_utf8()
     standard_files.end(run(program, arguments))

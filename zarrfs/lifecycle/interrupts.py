@@ -41,6 +41,17 @@ def are_quiet() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def are_as_usual() -> None:
+    """Undo what this process has inherited: an ignored SIGCHLD, and blocked signals.
+
+    Where SIGCHLD is ignored, the kernel forgets how a child has ended: each of them would seem to have succeeded. A program may block
+    signals in the thread that runs zarrfs, and a daemon that SIGTERM cannot reach is killed when the machine goes down.
+    """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def run(function: Callable[[], Awaitable[T]]) -> T:
     """Run `trio.run`; SIGINT cancels ``function``. Raises `Interrupted` if that ended it."""
     import trio
