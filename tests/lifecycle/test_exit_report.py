@@ -30,6 +30,15 @@ def test_a_sudden_death_leaves_a_word() -> None:
     assert not path.exists()
 
 
+def test_processes_of_one_number_have_a_report_each() -> None:
+    """As in containers that share the folder; here both are this process."""
+    dies, ends = exit_report.begin(), exit_report.begin()
+    assert dies.parent == ends.parent
+    exit_report.end(ends)
+    assert exit_report.collect(str(dies)) == SUDDEN_DEATH
+    assert list(dies.parent.iterdir()) == []
+
+
 def test_words_are_replaced_and_read_once() -> None:
     path = exit_report.begin()
     exit_report.write(path, Outcome(7, "raw/a: no space"))

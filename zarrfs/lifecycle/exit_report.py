@@ -15,10 +15,12 @@ escaped.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,17 +70,30 @@ def begin() -> Path:
     """Create this process's report; call `write` or `end` with its path before the process ends. Raises OSError."""
     failure: OSError | None = None
     for folder in runtime_folder.for_this_process():
-        path = folder / f"{os.getpid()}{_SUFFIX}"
+        path: Path | None = None
         try:
-            path.unlink(missing_ok=True)
+            path = _new(folder)
             _replace(path, SUDDEN_DEATH._asdict())
         except OSError as error:
             failure = error
+            if path is not None:
+                path.unlink(missing_ok=True)
             runtime_folder.leave(folder)
         else:
             return path
     assert failure is not None
     raise failure
+
+
+def _new(folder: Path) -> Path:
+    """Create an empty file for a report of this process. Raises OSError."""
+    # Containers may share the folder: processes of the same number then live at once, and neither may end the other's report.
+    for name in (f"{os.getpid()}", f"{os.getpid()}-{secrets.token_hex(4)}"):
+        path = folder / f"{name}{_SUFFIX}"
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            return path
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
 def write(path: Path, outcome: Outcome) -> None:
@@ -171,7 +186,7 @@ def clear() -> None:
 
 
 def _is_abandoned(path: Path) -> bool:
-    pid = path.name.removesuffix(_SUFFIX)
+    pid = path.name.removesuffix(_SUFFIX).partition("-")[0]
     if not pid.isdecimal() or Path("/proc", pid).exists():
         return False
     # The process may be in a container, without an entry in /proc.
