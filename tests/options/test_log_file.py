@@ -135,9 +135,20 @@ def test_two_mountpoints_never_share_a_log(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(log_file.os, "geteuid", lambda: 4321)
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert default_file("/mnt/a-b") == r"/state/zarrfs/mnt-a\x2db.log" != default_file("/mnt/a/b") == "/state/zarrfs/mnt-a-b.log"
+    assert default_file("/mnt/a-b") != default_file(r"/mnt/a\x2db")
+    assert default_file("/mnt/a/" + "b" * 300) != default_file("/mnt/c/" + "b" * 300)
     monkeypatch.setattr(log_file.os, "geteuid", lambda: 0)
     monkeypatch.setattr(log_file.os, "access", lambda path, mode: True)
     assert default_file("/mnt/z") == "/var/log/zarrfs/mnt-z.log"
+
+
+@pytest.mark.parametrize("name", ["漢" * 80, "é" * 125, "\udcff" * 250, "-" * 100], ids=["CJK", "accents", "no text", "escaped"])
+def test_every_mountpoint_has_a_log_that_can_be_created(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_file, "_ROOTS", tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    # With the name that rotation gives it.
+    with open_to_append(f"{default_file(f'/mnt/{name}/{name}')}.2026-11-30.gz") as file:
+        file.write(b"line\n")
 
 
 @pytest.mark.fuse

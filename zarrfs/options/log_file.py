@@ -33,6 +33,8 @@ _READERS = "adm"
 _ROOTS = Path("/var/log/zarrfs")
 # For the group of log readers, if it exists.
 _FILE_MODE, _FOLDER_MODE = 0o640, 0o750
+# Of a mountpoint in the name of its log.
+_NAME_NBYTES = 200
 
 
 class _Handler(WatchedFileHandler):
@@ -99,8 +101,15 @@ def reopen() -> None:
 def default_file(mountpoint: str) -> str:
     """Return the default log file of a background mount: ``/var/log/zarrfs/mnt-z.log`` for ``/mnt/z``."""
     # Escaped as by systemd-escape --path, so that two mountpoints never share a file.
-    name = mountpoint.strip("/").replace("-", r"\x2d").replace("/", "-")
-    return str(_default_folder() / f"{name[-200:]}.log")
+    name = mountpoint.strip("/").replace("\\", r"\x5c").replace("-", r"\x2d").replace("/", "-")
+    encoded = os.fsencode(name)
+    if len(encoded) > _NAME_NBYTES:
+        # No file has a name of more than 255 bytes.
+        import hashlib
+
+        end = encoded[-_NAME_NBYTES:].decode(errors="ignore")
+        name = f"{hashlib.sha256(encoded).hexdigest()[:16]}-{end}"
+    return str(_default_folder() / f"{name}.log")
 
 
 def open_to_append(file: str) -> BinaryIO:
