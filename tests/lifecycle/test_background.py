@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -72,6 +73,23 @@ def test_a_daemon_that_is_killed(config: MountConfig, tmp_path: Path) -> None:
     outcome, process = background.start(config, child(tmp_path, "os.kill(os.getpid(), 9)"))
     assert outcome.exit_code == 1 and "SIGKILL" in outcome.message
     assert process.returncode == -signal.SIGKILL
+
+
+def test_the_end_of_a_daemon_of_which_little_is_known() -> None:
+    """A thread of it hangs in the kernel; a signal without a name."""
+    assert background._explain(b"", None, "", "/log").message == "daemon ended before the mount was usable; end of /log: empty"
+    assert "daemon was killed by signal 40 before" in background._explain(b"", -40, "", "/log").message
+
+
+def test_a_pipe_as_the_log(config: MountConfig, tmp_path: Path) -> None:
+    """``--log-file /dev/stderr`` with stderr in a pipe, too."""
+    log = str(tmp_path / "pipe")
+    os.mkfifo(log, 0o600)
+    with open(os.open(log, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:
+        body = "print('line', flush=True)\nparent.ready()\n"
+        outcome, process = background.start(dataclasses.replace(config, log_file=log), child(tmp_path, body))
+        assert process.wait() == 0
+        assert outcome == Outcome(0) and reader.read(100) == b"line\n"
 
 
 def test_what_libfuse_printed_explains_a_failed_mount(config: MountConfig, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def _start(config: MountConfig, command: Sequence[str] | None, signals: Heard) -
     with open(reader, "rb"):
         try:
             with logs.open_to_append(config.log_file) as log_file:
-                log_start = log_file.seek(0, os.SEEK_END)
+                log_start = log_file.seek(0, os.SEEK_END) if log_file.seekable() else 0
                 process = subprocess.Popen(
                     command or daemon_command(config),
                     stdin=subprocess.DEVNULL,
@@ -159,13 +159,26 @@ def _clear(config: MountConfig) -> None:
         dead_mounts.clear(mount_table.resolved(config.mountpoint))
 
 
-def _explain(output: bytes, returncode: int, tail: str, log_file: str) -> Outcome:
+def _explain(output: bytes, returncode: int | None, tail: str, log_file: str) -> Outcome:
     if output:
         outcome = Outcome(**json.loads(output))
         # libfuse and fusermount3 print their reasons on stderr only.
         return outcome._replace(message=f"{outcome.message}{tail}") if outcome.exit_code == 6 else outcome
-    how = f"was killed by {signal.Signals(-returncode).name}" if returncode < 0 else f"exited with code {returncode}"
+    if returncode is None:
+        # A thread of it is left, which keeps its exit code from its parent.
+        how = "ended"
+    elif returncode < 0:
+        how = f"was killed by {_called(-returncode)}"
+    else:
+        how = f"exited with code {returncode}"
     return Outcome(1, f"daemon {how} before the mount was usable; end of {log_file}:{tail or ' empty'}")
+
+
+def _called(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _tail(log_file: str, start: int) -> str:
