@@ -78,6 +78,22 @@ def test_without_fusermount3_a_user_is_told_what_to_install(mountpoint: Path, mo
         Detaching(Mount(str(mountpoint), FSTYPE, "0:1"), lazy=False)
 
 
+@pytest.mark.parametrize(("reason", "is_busy"), [("Device or resource busy", True), ("Invalid argument", False)])
+def test_a_mount_is_in_use_by_the_reason_and_not_by_its_name(
+    reason: str, is_busy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fusermount = tmp_path / "fusermount3"
+    fusermount.write_text(f'#!/bin/sh\necho "$0: failed to unmount $3: {reason}" >&2; exit 1\n')
+    fusermount.chmod(0o700)
+    monkeypatch.setattr(detaching.os, "geteuid", lambda: 4321)
+    monkeypatch.setattr(detaching.programs, "find", lambda _: str(fusermount))
+    unmounting = Detaching(Mount("/mnt/busy", FSTYPE, "0:1"), lazy=False)
+    assert unmounting.ended_within(60)
+    with pytest.raises(ZarrfsError, match=f"failed to unmount /mnt/busy: {reason}") as raised:
+        unmounting.end()
+    assert isinstance(raised.value, MountBusy) == is_busy
+
+
 def test_a_program_that_cannot_be_started_leaves_nothing_open(mountpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detaching.os, "geteuid", lambda: 0)
     monkeypatch.setattr(detaching.sys, "executable", str(mountpoint / "missing"))

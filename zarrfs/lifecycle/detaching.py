@@ -87,7 +87,8 @@ class Detaching:
                 return
             output.seek(0)
             reason = printable(output.read(_MESSAGE_NBYTES).decode(errors="replace").strip())
-        busy = code == errno.EBUSY if self._by_us else "busy" in reason
+        # Not anywhere in the text, which names the mountpoint.
+        busy = code == errno.EBUSY if self._by_us else reason.endswith(os.strerror(errno.EBUSY))
         if self._by_us and code > 0 and not reason:
             reason = os.strerror(code).lower()
         failure = f"{self._mountpoint}: unmount failed: {reason or f'killed by signal {-code}'}"
