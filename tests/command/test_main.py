@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zarrfs import __version__, errors
-from zarrfs.command import answering, exit_codes, main
+from zarrfs.command import answering, exit_codes, main, mount_helper
 from zarrfs.lifecycle.parent import READY_CONFIG, READY_FD
 from zarrfs.options.config import MountConfig, options
 
@@ -229,6 +229,27 @@ def test_a_relative_path_in_a_removed_folder_is_told(
         # The fixture returns by the name of the present folder.
         os.chdir(tmp_path)
     assert capsys.readouterr().err.startswith("zarrfs: the working directory no longer exists: ")
+
+
+def test_no_command_takes_another_store_or_mountpoint_than_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For the kernel, ``link/../x`` is beside the target of the link."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("x", "m", "a/b", "a/x", "a/m"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("a/b")
+    store, mountpoint = "link/../x", "link/../m"
+    commands = (
+        *(["info", store], ["check", store], ["mount", store, "m"], ["mount", "x", mountpoint], ["umount", mountpoint]),
+        *(["mount", option, "link/../y", "x", "m"] for option in ("--log-file", "--cache-dir")),
+    )
+    for command in commands:
+        assert main.run(command) == 2
+        assert "`..` after" in capsys.readouterr().err
+    for program, *operands in (("mount.zarrfs", "x", mountpoint), ("umount.zarrfs", mountpoint)):
+        assert mount_helper.run(program, operands) == mount_helper.INCORRECT_INVOCATION
+        assert "`..` after" in capsys.readouterr().err
 
 
 def test_no_arguments_is_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,6 @@ That ends by the deadline of one store operation, and by a signal at once: see `
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from collections.abc import Callable
 from typing import TypeVar
@@ -24,15 +23,19 @@ T = TypeVar("T")
 
 
 def absolute(store: str, mountpoint: str = "") -> tuple[str, str]:
-    """Return store and mountpoint with absolute paths: the daemon runs in another folder."""
+    """Return store and mountpoint with absolute paths: the daemon runs in another folder. Raises `UsageError`."""
     # Links are not resolved: whole-array files are named after the store as written.
+    from zarrfs.lifecycle import mount_table
     from zarrfs.stores import urls
 
-    return urls.absolute(store), os.path.abspath(mountpoint) if mountpoint else ""
+    return urls.absolute(store), mount_table.absolute(mountpoint) if mountpoint else ""
 
 
 def located(config: MountConfig) -> MountConfig:
-    """Return ``config`` with absolute paths of store and mountpoint. Raises `StoreTimeout` if the store's path does not answer."""
+    """Return ``config`` with absolute paths of store and mountpoint.
+
+    Raises `StoreTimeout` if the store's path does not answer, and `UsageError`.
+    """
     # Not in the child, which would import the backends again.
     from zarrfs.stores import urls
 

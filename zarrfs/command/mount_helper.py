@@ -26,7 +26,7 @@ from zarrfs import __version__
 from zarrfs.command import exit_codes
 from zarrfs.command.answering import absolute, check_before, located, start
 from zarrfs.errors import UsageError, ZarrfsError
-from zarrfs.lifecycle import interpreter, interrupts, standard_files
+from zarrfs.lifecycle import interpreter, interrupts, mount_table, standard_files
 from zarrfs.lifecycle.interrupts import Interrupted
 from zarrfs.options.config import MountConfig, join_mount_options, resolve, split_mount_options
 from zarrfs.options.redact import public_url
@@ -164,7 +164,7 @@ def configuration(call: Call, print_line: Callable[[str], None]) -> MountConfig:
     # fstab is readable by everyone: a store whose URL contains secrets is named in the file of `-o config=`.
     store = None if spec == NO_STORE else spec
     sloppily = (lambda name: print_line(f"-o {name}: unknown option, ignored")) if "s" in call.flags else None
-    config = resolve(store, os.path.abspath(folder), mount_options=[join_mount_options(_asked(call.options))], unknown=sloppily)
+    config = resolve(store, folder, mount_options=[join_mount_options(_asked(call.options))], unknown=sloppily)
     if config.foreground:
         raise UsageError("foreground: not possible with mount(8), which returns once the mount is usable: use `zarrfs mount -f`")
     # mount(8) recognizes a mounted line of fstab by its source, so the spelling must be that of fstab.
@@ -233,7 +233,7 @@ def _umount(call: Call, print_line: Callable[[str], None]) -> int:
     from zarrfs.lifecycle import unmounting
 
     (folder,) = call.operands
-    outcome = unmounting.unmount(os.path.abspath(folder), lazy="l" in call.flags, print_line=print_line)
+    outcome = unmounting.unmount(folder, lazy="l" in call.flags, print_line=print_line)
     if outcome.message or "v" in call.flags:
         print_line(outcome.message or f"{folder} unmounted")
     return FAILURE if outcome.exit_code else 0
@@ -255,7 +255,7 @@ def _in_namespace(call: Call, namespace: str) -> int:
         _require_ours(descriptor, namespace)
         # A process in another namespace starts in the root folder.
         *specs, folder = call.operands
-        operands = [*map(_from_anywhere, specs), os.path.abspath(folder)]
+        operands = [*map(_from_anywhere, specs), mount_table.absolute(folder)]
         flags = [f"-{flag}" for flag in sorted(call.flags)]
         options = [word for option in call.options for word in ("-o", option)]
         again = interpreter.command("zarrfs.command.mount_helper", call.program, *flags, *options, "--", *operands)

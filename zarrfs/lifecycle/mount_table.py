@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from zarrfs.stores import own_files
+
 FSTYPE = "fuse.zarrfs"
 """File system type of zarrfs mounts."""
 
@@ -28,9 +30,16 @@ class Mount(NamedTuple):
     owner: Owner | None = None
 
 
+def absolute(path: str) -> str:
+    """Return ``path`` absolute, with its symlinks. Raises `UsageError` as `own_files.absolute`."""
+    return own_files.absolute(path)
+
+
 def resolved(path: str) -> str:
-    """Return ``path`` absolute and without symlinks on the way, without a request to what may be mounted on it."""
-    folder, name = os.path.split(os.path.abspath(path))
+    """Return ``path`` absolute and without symlinks on the way, without a request to what may be mounted on it.
+
+    Raises `UsageError` as `absolute`."""
+    folder, name = os.path.split(absolute(path))
     # A symlink to a mount is older than the mount, and not a mount itself.
     found = os.path.join(os.path.realpath(folder), name)
     return found if mount_at(found) is not None else os.path.realpath(path)

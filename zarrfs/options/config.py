@@ -25,6 +25,7 @@ from zarrfs.errors import UsageError
 from zarrfs.memory.machine import default_limit
 from zarrfs.options.mount8 import STANDARD, is_standard, refusal
 from zarrfs.options.ownership import parse_group, parse_umask, parse_user
+from zarrfs.stores import own_files
 
 TRUE = frozenset({"1", "yes", "true", "on"})
 FALSE = frozenset({"0", "no", "false", "off"})
@@ -115,7 +116,10 @@ def _path(text: str) -> str:
     if expanded.startswith("~"):
         # Not a name in the current folder: a configuration file has the same meaning everywhere.
         raise ValueError("expected a path, or ~USER of a user of this machine")
-    return os.path.abspath(expanded)
+    try:
+        return own_files.absolute(expanded)
+    except UsageError as error:
+        raise ValueError("expected a path without `..` after a symbolic link") from error
 
 
 def _name(text: str) -> str:

@@ -17,10 +17,30 @@ import os
 import stat as st
 from collections import deque
 
+from zarrfs.errors import UsageError
 from zarrfs.stores.owners import UNKNOWN, is_ours, is_ours_alone, owner_of
 
 _MAX_LINKS = 40
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def absolute(path: str) -> str:
+    """Return ``path`` made absolute, without ``.`` and ``..``; the links on it are kept.
+
+    Raises `UsageError` where ``..`` follows a symbolic link that leads elsewhere: for the kernel, and thus for every other program,
+    ``link/../x`` is beside the target of the link, and beside the link itself may be another store. It is not chosen here either: root
+    is not led by links of other users.
+    """
+    at = "/" if path.startswith("/") or ".." not in path else os.getcwd()
+    for part in path.split("/"):
+        if part == "..":
+            above = os.path.dirname(at)
+            if os.path.islink(at) and os.path.realpath(f"{at}/..") != os.path.realpath(above):
+                raise UsageError(f"{path}: `..` after the symbolic link {at}: give the path without it", key=path)
+            at = above
+        elif part not in ("", "."):
+            at = os.path.join(at, part)
+    return os.path.abspath(path)
 
 
 def open_file(path: str, flags: int, mode: int = 0o666) -> int:

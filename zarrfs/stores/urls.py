@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from zarrfs import registry
 from zarrfs.errors import UsageError
+from zarrfs.stores import own_files
 
 if TYPE_CHECKING:
     from zarrfs.stores.base import StorePlugin
@@ -37,11 +38,11 @@ def local_path(url: str) -> str | None:
 
 
 def absolute(url: str) -> str:
-    """Return ``url`` with its path, if it has one, made absolute."""
+    """Return ``url`` with its path, if it has one, made absolute. Raises `UsageError` as `zarrfs.stores.own_files.absolute`."""
     parsed = parse(url)
     if not parsed.is_local:
         return url
-    path = os.path.abspath(parsed.location)
+    path = own_files.absolute(parsed.location)
     over = f"|{UNSHARDED}:" if parsed.unsharded else ""
     if parsed.layer is not None:
         return f"{path}|{parsed.layer.schemes[0]}:{parsed.prefix}{over}"
