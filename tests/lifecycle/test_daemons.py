@@ -140,6 +140,14 @@ def test_a_daemon_that_leaves_no_words_has_none(mounted: Mount) -> None:
             assert not daemon.ended_within(0)
 
 
+def test_a_daemon_whose_words_are_missing_before_its_end_has_none(mounted: Mount, words: Path) -> None:
+    """Else the lack of words at the end would mean that everything is stored."""
+    for kind, more in ((Daemon, ()), (ForeignDaemon, (mounted,))):
+        for path, read_only, tells in ((words, False, True), (words.with_name("gone"), False, False), (words, True, True)):
+            with kind(About(os.getpid(), str(path), 0, read_only), os.pidfd_open(os.getpid()), *more) as daemon:
+                assert daemon.reports is tells
+
+
 def test_a_program_that_is_not_there_or_cannot_be_asked_is_an_error(mounted: Mount) -> None:
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         as_owner.run(mounted, "no-such-program", patience=1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,22 @@ def test_words_are_replaced_and_read_once() -> None:
     exit_report.write(path, Outcome(7, "raw/a: no space"))
     assert exit_report.collect(str(path)) == Outcome(7, "raw/a: no space")
     assert exit_report.collect(str(path)) is None
+
+
+def test_a_report_is_made_again_with_the_folder_that_went_with_a_session(tmp_path: Path) -> None:
+    path = exit_report.begin()
+    shutil.rmtree(path.parent)
+    exit_report.update(path, Left(1, 2, ("raw/a",)))
+    assert path.parent.stat().st_mode & 0o777 == 0o700 and exit_report.left(str(path)) == Left(1, 2)
+    shutil.rmtree(path.parent)
+    exit_report.write(path, Outcome(7, "raw/a: no space"))
+    assert exit_report.collect(str(path)) == Outcome(7, "raw/a: no space")
+    exit_report.end(path)
+    path.parent.rmdir()
+    path.parent.symlink_to(tmp_path / "else")
+    with pytest.raises(OSError, match="zarrfs"):
+        exit_report.update(path, Left())
+    assert not (tmp_path / "else").exists()
 
 
 def test_a_file_that_is_not_last_words_is_left_alone(tmp_path: Path) -> None:

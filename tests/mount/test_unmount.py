@@ -7,6 +7,7 @@ import mmap
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -365,6 +366,27 @@ def test_umount_names_what_could_not_be_stored(full_disk: Path) -> None:
         assert "small" not in ended.stderr and ended.stderr.count("\n") == 1
     assert (full_disk / "small").read_bytes() == b"new"
     assert not (full_disk / "large").exists()
+
+
+def test_umount_names_it_after_the_end_of_the_session_of_the_mount(
+    full_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run-time folder of a user is removed when they log out, and created again when they log in."""
+    session = tmp_path / "run"
+    session.mkdir(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(session))
+    with mounted(full_disk, ends_with=None) as mount:
+        shutil.rmtree(session)
+        session.mkdir(0o700)
+        # The daemon looks after its report every two seconds.
+        with watchdog(60):
+            while not list(session.glob("zarrfs/*.json")):
+                pass
+        with program(TOO_LARGE, mount.path / "raw"):
+            pass
+        ended = mount.umount()
+        assert ended.returncode == 7 and "not stored: raw/large: " in ended.stderr
+        assert not list(session.glob("zarrfs/*"))
 
 
 @pytest.mark.full_length

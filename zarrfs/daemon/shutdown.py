@@ -143,7 +143,8 @@ class Shutdown:
             elif trio.current_time() - since >= self.step / 2:
                 since = float("inf")
                 await self.announce(f"ending, waiting for {self.doing}")
-            if left != reported and self._report is not None:
+            # With the folder of a session it is removed when the user logs out, and a missing one would mean success.
+            if self._report is not None and (left != reported or not self._report.exists()):
                 try:
                     exit_report.update(self._report, left)
                 except OSError as error:

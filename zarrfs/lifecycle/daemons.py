@@ -63,8 +63,8 @@ class Daemon:
         self.pid = about.pid
         self.timeout = about.timeout
         self._report = about.report
-        self.reports = about.report is not None or about.read_only
-        """True if the lack of an exit report means that everything is stored."""
+        self.reports = about.read_only or self._has_report()
+        """True if the lack of an exit report, at the end, means that everything is stored."""
         # A pidfd refers to the process even if its number is reused.
         self._pidfd = pidfd
         self._held = contextlib.ExitStack()
@@ -72,6 +72,9 @@ class Daemon:
     def left(self) -> exit_report.Left | None:
         """Return what is not stored yet, if reported."""
         return exit_report.left(self._report) if self._report else None
+
+    def _has_report(self) -> bool:
+        return self._report is not None and os.path.lexists(self._report)
 
     def outcome(self) -> Outcome | None:
         """Return its exit report, once."""
@@ -101,8 +104,8 @@ class ForeignDaemon(Daemon):
     """The daemon process of another user's mount, whose files are read in that user's name."""
 
     def __init__(self, about: About, pidfd: int, mounted: Mount) -> None:
-        super().__init__(about, pidfd)
         self._mounted = mounted
+        super().__init__(about, pidfd)
 
     def left(self) -> exit_report.Left | None:
         text = self._text()
@@ -122,6 +125,9 @@ class ForeignDaemon(Daemon):
     def __enter__(self) -> Self:
         self._held.callback(os.close, self._pidfd)
         return self
+
+    def _has_report(self) -> bool:
+        return self._text() is not None
 
     def _text(self) -> bytes | None:
         try:

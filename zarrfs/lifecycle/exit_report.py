@@ -1,8 +1,8 @@
 """Exit report of a daemon: a small file in a runtime folder, read by ``zarrfs umount``.
 
 The daemon creates the file at its start with the report of an abnormal end, replaces it if data could not be stored, and removes it
-after success. A missing file thus means success, and ``kill -9`` leaves a report. While processes wait for the daemon, it adds from time
-to time what is not stored yet.
+after success. A missing file thus means success if it was there before the end, and ``kill -9`` leaves a report. While processes wait
+for the daemon, it adds from time to time what is not stored yet.
 
 Reports that no process waits for are removed by the next ``zarrfs umount`` (`clear`). Two locks (flock(2)) identify them: a daemon holds
 one on its file as long as it lives, and waiting processes hold one on the folder. A daemon of an earlier version holds none, but has its
@@ -91,7 +91,7 @@ def _new(folder: Path) -> Path:
     for name in (f"{os.getpid()}", f"{os.getpid()}-{secrets.token_hex(4)}"):
         path = folder / f"{name}{_SUFFIX}"
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            os.close(_created(path))
             return path
     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
@@ -101,7 +101,7 @@ def write(path: Path, outcome: Outcome) -> None:
     try:
         _replace(path, outcome._asdict())
     except OSError as error:
-        # The session's folder may have been removed before.
+        # The session's folder may have been removed, with the one that it is in.
         log.warning("exit report for umount not written: %s", error)
 
 
@@ -215,7 +215,11 @@ def _folder_locked(folder: Path, how: int) -> Iterator[None]:
 def _replace(path: Path, members: dict[str, Any]) -> None:
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = _created(new)
+    except FileNotFoundError:
+        runtime_folder.restore(path.parent)
+        descriptor = _created(new)
     try:
         # Without support for locks the name alone shows that the daemon lives.
         with contextlib.suppress(OSError):
@@ -231,6 +235,10 @@ def _replace(path: Path, members: dict[str, Any]) -> None:
     before, _locked[path] = _locked.get(path), descriptor
     if before is not None:
         os.close(before)
+
+
+def _created(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _read(path: str) -> bytes:

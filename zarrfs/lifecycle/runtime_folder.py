@@ -7,6 +7,7 @@ its own in the temporary folder, with an unpredictable name: another user could 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -27,6 +28,13 @@ def for_this_process() -> Iterator[Path]:
         if _is_private(folder):
             yield folder
     yield Path(tempfile.mkdtemp(prefix=_prefix(os.geteuid())))
+
+
+def restore(folder: Path) -> None:
+    """Create again a folder that `for_this_process` has yielded: that of a session is removed when its user logs out. Raises OSError."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if not _is_private(folder):
+        raise PermissionError(errno.EPERM, "belongs to another user, or others may write to it", str(folder))
 
 
 def existing() -> list[Path]:
