@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -57,6 +58,17 @@ def test_where_no_report_can_be_written_umount_does_not_claim_that_everything_is
         done = zarrfs("umount", str(path))
         assert done.returncode == 1
         assert "unmounted, but its daemon could not create an exit report" in done.stderr
+
+
+def test_a_cache_folder_that_was_removed_is_made_again(store: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache/zarrfs"
+    with mounted("-v unlimited", store, "--cache-dir", cache, "--memory-limit", "8M") as path:
+        for name in ("x", "y"):
+            shutil.rmtree(cache.parent)
+            (path / "raw" / name).write_bytes(name.encode() * (20 << 20))
+            assert cache.stat().st_mode & 0o777 == 0o700
+            assert (path / "raw" / name).read_bytes() == (store / name).read_bytes() == name.encode() * (20 << 20)
+        assert zarrfs("umount", str(path)).returncode == 0
 
 
 def test_a_read_only_mount_needs_no_report(store: Path) -> None:

@@ -45,6 +45,7 @@ from zarrfs.memory.spill import configure
 from zarrfs.options.cache_directory import cache_directory
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
+from zarrfs.stores import own_files
 from zarrfs.stores.base import Store
 from zarrfs.stores.change import Change
 from zarrfs.transformers.deadline import DeadlineStore
@@ -98,7 +99,7 @@ class MountTree:
         self.counters = WorkCounters()
         freed = FreedMemory(lambda: budget.nbytes)
         budget.tidy = lambda: self._tasks.start_apart(threads.io, freed.give_back)
-        configure(spill, max(1 << 20, min(limit // _LARGE, _LARGE_NBYTES)))
+        configure(spill, max(1 << 20, min(limit // _LARGE, _LARGE_NBYTES)), own_files.make_folder)
         self._cache = ChunkCache(limit // 2, budget)
         slabs = SlabPool(limit // 2, self.counters, spill, budget.share(limit // 2))
         self._readers = ReaderPool(self._cache, slabs, ttl=config.metadata_ttl, start_soon=tasks.start_soon)

@@ -8,10 +8,11 @@ whose pages the kernel writes out under memory pressure. Smaller ones are ordina
 from __future__ import annotations
 
 import errno
+import io
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,15 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, None})
 # State of the process: a daemon serves one mount, and codecs have no configuration.
 _directory: str | None = None
 _large_nbytes = _LARGE_NBYTES
+_make_folder: Callable[[str], None] | None = None
 
 
-def configure(directory: str | None, large_nbytes: int) -> None:
-    """Set the folder of files (None: the system's temporary folder), and the size from which a buffer is a file."""
-    global _directory, _large_nbytes
-    _directory, _large_nbytes = directory, large_nbytes
+def configure(directory: str | None, large_nbytes: int, make_folder: Callable[[str], None] | None = None) -> None:
+    """Set the folder of files (None: the system's temporary folder), and the size from which a buffer is a file.
+
+    ``make_folder`` creates a folder of files that was removed; it raises `OSError`."""
+    global _directory, _large_nbytes, _make_folder
+    _directory, _large_nbytes, _make_folder = directory, large_nbytes, make_folder
 
 
 def large_nbytes() -> int:
@@ -232,12 +236,30 @@ def refusal_of(error: OSError) -> type[StoreError]:
     return StoreFull if error.errno in _NO_ROOM else StoreError
 
 
+def unnamed_file(directory: str | None) -> io.FileIO:
+    """Return a new file without a name in ``directory``, which is created again if it was removed. Raises `OSError`."""
+    try:
+        return _unnamed_file(directory)
+    except FileNotFoundError:
+        # People empty their cache folder, whatever is running.
+        if directory is None or _make_folder is None:
+            raise
+        _make_folder(directory)
+        return _unnamed_file(directory)
+
+
+def _unnamed_file(directory: str | None) -> io.FileIO:
+    file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 (the caller closes it)
+    assert isinstance(file, io.FileIO)
+    return file
+
+
 def reserve(directory: str | None, nbytes: int) -> mmap.mmap:
     """Return the result of `mapped`, with all blocks allocated: a write to a mapping on a full disk is a fatal signal.
 
     Raises OSError rather than take more than half of the free space: the declaration of a huge array must not fill the disk.
     """
-    with tempfile.TemporaryFile(dir=directory) as file:
+    with unnamed_file(directory) as file:
         status = os.fstatvfs(file.fileno())
         free = status.f_bavail * status.f_frsize
         if nbytes > free // 2:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,7 +13,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import FileTooLarge, StoreError, StoreFull, ZarrfsError
 from zarrfs.memory import disposal
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.memory.spill import FileMapping, data_extents, refusal_of, refuse_lost
+from zarrfs.memory.spill import FileMapping, data_extents, refusal_of, refuse_lost, unnamed_file
 from zarrfs.memory.written_out import WrittenOut
 
 SPILL_NBYTES = 64 * 1024 * 1024
@@ -186,7 +185,7 @@ class SpillBuffer:
         assert self._memory is not None
         _require_descriptor()
         try:
-            with tempfile.TemporaryFile(dir=self._directory, buffering=0) as file:
+            with unnamed_file(self._directory) as file:
                 fd = os.dup(file.fileno())
         except OSError as error:
             raise _failure(error, f"stage more than {self._limit} bytes") from error
