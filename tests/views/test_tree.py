@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -157,6 +158,10 @@ async def test_the_size_of_a_reason_is_in_bytes() -> None:
         ("/data/x.ZARR", "x"),
         ("/data/.zarr", ".zarr"),
         ("/data/x.2m", "x.2m"),
+        ("/data/12:30?.zarr", "12:30?"),
+        ("/data/12:30.zip|zip:12:30.zarr", "12:30"),
+        ("/data/12:30.zarr|unsharded:", "12:30"),
+        ("sqlite:/data/12:30.sqldb", "12:30"),
         ("s3://bucket/a/b.zarr?versionId=1", "b"),
         ("s3://bucket/x.zip|zip:inner/y.zarr", "y"),
         ("/data/x.zip|zip:", "x"),
@@ -171,6 +176,12 @@ async def test_the_size_of_a_reason_is_in_bytes() -> None:
 )
 def test_the_name_of_a_store(url: str, name: str) -> None:
     assert store_name(url) == name
+
+
+def test_a_file_with_the_name_of_layers_is_a_store_of_that_name(tmp_path: Path) -> None:
+    assert store_name(str(tmp_path / "a|zip:b.zarr")) == "b"
+    (tmp_path / "a|zip:b.zarr").mkdir()
+    assert store_name(str(tmp_path / "a|zip:b.zarr")) == "a|zip:b"
 
 
 # --- choice of views -----------------------------------------------------------------------------------------------------------

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 from zarrfs import registry
 from zarrfs.errors import UsageError
 
 
 def store_name(url: str) -> str:
     """Return the last part of a store's path, without ``.zarr``, ``.zip`` and the like: the name of files of its root array."""
+    # As the store was found: a file may have any name.
+    layers = [url] if url.startswith("/") and os.path.lexists(url) else url.split("|")
     # If the last layer has no path (``x.zip|zip:``), that of the one before it.
-    names = (layer.partition("?")[0].rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1] for layer in reversed(url.split("|")))
-    name = next(filter(None, names), "")
+    name = next(filter(None, map(_last_part, reversed(layers))), "")
     suffixes = {suffix for plugin in registry.plugins("zarrfs.stores") for suffix in plugin.suffixes}
     while True:
         stem, dot, suffix = name.rpartition(".")
@@ -18,6 +21,15 @@ def store_name(url: str) -> str:
             break
         name = stem
     return name or "array"
+
+
+def _last_part(layer: str) -> str:
+    """Return the last part of the path of a layer of a URL, or of a path."""
+    if not layer.startswith("/"):
+        layer = layer.partition(":")[2]
+        if layer.startswith("//"):
+            layer = layer.partition("?")[0]
+    return layer.rstrip("/").rsplit("/", 1)[-1]
 
 
 def known_dialect(name: str) -> str:
