@@ -47,6 +47,19 @@ def test_words_are_replaced_and_read_once() -> None:
     assert exit_report.collect(str(path)) is None
 
 
+@pytest.mark.parametrize("character", ["a", "\\", "漢", "\U0001f40d", "\udcff", "\x00"])
+def test_a_report_of_any_length_is_read(character: str) -> None:
+    path = exit_report.begin()
+    exit_report.write(path, Outcome(7, character * 100_000))
+    outcome = exit_report.collect(str(path))
+    assert outcome is not None and outcome.exit_code == 7 and len(outcome.message) == 4000
+    exit_report.update(path, Left(30, 2**62, (character * 4096,) * 20))
+    assert exit_report.left(str(path)) == Left(30, 2**62)
+    exit_report.write(path, Outcome(7, "a" * 4001))
+    outcome = exit_report.collect(str(path))
+    assert outcome == Outcome(7, "a" * 3996 + " ...")
+
+
 def test_a_report_is_made_again_with_the_folder_that_went_with_a_session(tmp_path: Path) -> None:
     path = exit_report.begin()
     shutil.rmtree(path.parent)

@@ -63,7 +63,7 @@ class Daemon:
         self.pid = about.pid
         self.timeout = about.timeout
         self._report = about.report
-        self.reports = about.read_only or self._has_report()
+        self.reports = about.read_only or self.has_report()
         """True if the lack of an exit report, at the end, means that everything is stored."""
         # A pidfd refers to the process even if its number is reused.
         self._pidfd = pidfd
@@ -73,7 +73,8 @@ class Daemon:
         """Return what is not stored yet, if reported."""
         return exit_report.left(self._report) if self._report else None
 
-    def _has_report(self) -> bool:
+    def has_report(self) -> bool:
+        """Return True if there is an exit report, whatever it holds."""
         return self._report is not None and os.path.lexists(self._report)
 
     def outcome(self) -> Outcome | None:
@@ -126,7 +127,7 @@ class ForeignDaemon(Daemon):
         self._held.callback(os.close, self._pidfd)
         return self
 
-    def _has_report(self) -> bool:
+    def has_report(self) -> bool:
         return self._text() is not None
 
     def _text(self) -> bytes | None:

@@ -35,7 +35,9 @@ log = logging.getLogger(__name__)
 _LIMIT = 64 << 10
 _SUFFIX = ".last-words.json"
 _MAX_INTEGER = 2**63 - 1
+# In JSON, a character takes up to 12 bytes.
 _MESSAGE_LENGTH = 4000
+_CUT = " ..."
 
 # Reports of this process, by path, and the descriptors that hold their locks.
 _locked: dict[Path, int] = {}
@@ -99,7 +101,7 @@ def _new(folder: Path) -> Path:
 def write(path: Path, outcome: Outcome) -> None:
     """Replace the report at ``path``, atomically."""
     try:
-        _replace(path, outcome._asdict())
+        _replace(path, _members(outcome))
     except OSError as error:
         # The session's folder may have been removed, with the one that it is in.
         log.warning("exit report for umount not written: %s", error)
@@ -111,7 +113,7 @@ def update(path: Path, left: Left) -> None:
     if left.files:
         more = ", ..." if left.files > len(left.names) else ""
         outcome = Outcome(outcome.exit_code, f"{outcome.message}: at last count {left} ({', '.join(left.names)}{more})")
-    _replace(path, outcome._asdict() | {"files": left.files, "nbytes": left.nbytes})
+    _replace(path, _members(outcome) | {"files": left.files, "nbytes": left.nbytes})
 
 
 def end(path: Path) -> None:
@@ -199,6 +201,14 @@ def _is_abandoned(path: Path) -> bool:
         return False
     finally:
         os.close(descriptor)
+
+
+def _members(outcome: Outcome) -> dict[str, Any]:
+    """Return the content of a report. Of a longer one only a part would be read, which is no report."""
+    message = printable(outcome.message)
+    if len(message) > _MESSAGE_LENGTH:
+        message = f"{message[: _MESSAGE_LENGTH - len(_CUT)]}{_CUT}"
+    return outcome._replace(message=message)._asdict()
 
 
 @contextmanager

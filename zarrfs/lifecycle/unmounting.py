@@ -126,7 +126,8 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
             return Outcome(0, until if users else "")
         if not wait.until(daemon.ended_within):
             return wait.given_up_storing(daemon)
-        if (outcome := daemon.outcome()) is None and not daemon.reports:
+        outcome = daemon.outcome()
+        if outcome is None and (not daemon.reports or daemon.has_report()):
             outcome = Outcome(1, f"{mountpoint}: unmounted, but its daemon {_UNREPORTED}")
         return outcome or Outcome(0)
 
