@@ -107,6 +107,16 @@ def test_nohup_keeps_a_mount_in_the_foreground(store: Path) -> None:
         assert daemon.wait() == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process as the first one of a namespace")
+def test_the_first_process_of_a_container_ends_by_a_signal_too() -> None:
+    script = "from zarrfs.lifecycle import interrupts; interrupts.end_by(15); print('lives')"
+    command = ["unshare", "--pid", "--fork", sys.executable, "-P", "-c", script]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "", "")
+
+
 def inherited(set_up: Callable[[], object], *command: str) -> subprocess.CompletedProcess[str]:
     """Run a module of zarrfs from a process whose signals are as ``set_up`` leaves them."""
     run = [sys.executable, "-P", "-m", *command]

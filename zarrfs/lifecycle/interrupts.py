@@ -14,7 +14,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -87,10 +87,12 @@ def _interrupted(cancel: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def end_by(number: int) -> None:
+def end_by(number: int) -> NoReturn:
     """End this process by the default action of a signal."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+    # The kernel does not do that to the first process of a container.
+    os._exit(128 + number)
 
 
 class Heard:
