@@ -76,6 +76,14 @@ def test_a_report_is_made_again_with_the_folder_that_went_with_a_session(tmp_pat
     assert not (tmp_path / "else").exists()
 
 
+def test_in_a_folder_that_fails_there_is_no_report(tmp_path: Path) -> None:
+    path = exit_report.begin()
+    assert exit_report.is_there(path)
+    exit_report.end(path)
+    assert not exit_report.is_there(path)
+    assert not exit_report.is_there(tmp_path / ("x" * 256))
+
+
 def test_a_file_that_is_not_last_words_is_left_alone(tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     for text in ("root:x:0:0", json.dumps([1]), json.dumps({"exit_code": "x", "message": ""})):

@@ -144,7 +144,7 @@ class Shutdown:
                 since = float("inf")
                 await self.announce(f"ending, waiting for {self.doing}")
             # With the folder of a session it is removed when the user logs out, and a missing one would mean success.
-            if self._report is not None and (left != reported or not self._report.exists()):
+            if self._report is not None and (left != reported or not exit_report.is_there(self._report)):
                 try:
                     exit_report.update(self._report, left)
                 except OSError as error:
@@ -173,7 +173,7 @@ class Shutdown:
         code = 7 if lost else 0
         try:
             self._print_line(line)
-            if self._report is not None and self._report.exists():
+            if self._report is not None and exit_report.is_there(self._report):
                 exit_report.write(self._report, Outcome(code, line))
         finally:
             logging.shutdown()

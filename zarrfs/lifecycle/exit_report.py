@@ -116,6 +116,12 @@ def update(path: Path, left: Left) -> None:
     _replace(path, _members(outcome) | {"files": left.files, "nbytes": left.nbytes})
 
 
+def is_there(path: Path) -> bool:
+    """Return True if the report can be found."""
+    # Not its method, which raises the errors of a folder that fails.
+    return os.path.exists(path)
+
+
 def end(path: Path) -> None:
     """Remove the report: success."""
     path.unlink(missing_ok=True)
