@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import trio
 
 from zarrfs.arrays.queued_shard import QueuedShard
+from zarrfs.daemon.reasons import Reasons
 from zarrfs.daemon.rescue import Rescue
 from zarrfs.errors import NameInvalid, StaleEntry, ZarrfsError, is_refusal
 from zarrfs.hierarchy.live_array import LiveArray
@@ -33,10 +34,8 @@ class Losses:
     """
 
     def __init__(self, rescue: Rescue) -> None:
-        # Reasons by file: programs may try again any number of times.
-        self._failures: dict[str, str] = {}
-        self._refused: dict[str, str] = {}
-        self._waited: dict[str, str] = {}
+        # By file: programs may try again any number of times.
+        self._failures, self._refused, self._waited = Reasons(), Reasons(), Reasons()
         self.errors = RecentErrors()
         self._rescue = rescue
         self._detached: list[tuple[Content, Exception]] = []
@@ -45,17 +44,17 @@ class Losses:
     @property
     def failures(self) -> list[tuple[str, str]]:
         """Accepted data that could not be stored: each file and the last reason."""
-        return [*self._failures.items()]
+        return self._failures.listed()
 
     @property
     def refused(self) -> list[tuple[str, str]]:
         """Data that was not accepted, with an error to the program."""
-        return [*self._refused.items()]
+        return self._refused.listed()
 
     @property
     def waited(self) -> list[tuple[str, str]]:
         """Files with names of chunks beside which no array was created."""
-        return [*self._waited.items()]
+        return self._waited.listed()
 
     def add(self, name: str, error: BaseException, *, where: str = "publish") -> None:
         """Record a loss, and a line about it."""
@@ -64,26 +63,25 @@ class Losses:
 
     def note(self, name: str, reason: str) -> None:
         """Record a loss."""
-        self._failures[name] = reason
+        self._failures.add(name, reason)
 
     def removed(self, name: str) -> None:
         """Record that a program removed a file, or replaced its value: what was lost of it is wanted no more."""
-        self._failures.pop(name, None)
-        self._refused.pop(name, None)
+        self._failures.discard(name)
+        self._refused.discard(name)
 
     def removed_below(self, prefix: str) -> None:
         """Run `removed` for all files whose names begin with ``prefix``: their folder was removed."""
-        for losses in (self._failures, self._refused):
-            for name in [each for each in losses if each.startswith(prefix)]:
-                del losses[name]
+        self._failures.discard_below(prefix)
+        self._refused.discard_below(prefix)
 
     def published(self, name: str) -> None:
         """Record that data of a file is stored: programs have repeated what was refused before."""
-        self._refused.pop(name, None)
+        self._refused.discard(name)
 
     def unpublished(self, area: StagingArea, ident: str, error: BaseException) -> None:
         """Record that the staged data of a file is dropped."""
-        (self._refused if _is_refused(area, ident, error) else self._failures)[ident] = str(error)
+        (self._refused if _is_refused(area, ident, error) else self._failures).add(ident, str(error))
         self.errors.add("release", error)
 
     async def at_the_end(self, area: StagingArea, staged: Staged, error: Exception) -> None:
@@ -114,7 +112,7 @@ class Losses:
         why = NameInvalid(reason, key=content.ident)
         error = await self._saved_value(content, why)
         # If it is not saved, nothing is left of a file whose close has succeeded.
-        (self._waited if waited and error is not why else self._failures)[content.ident] = str(error)
+        (self._waited if waited and error is not why else self._failures).add(content.ident, str(error))
 
     def detach(self, contents: Iterable[Content], why: str) -> None:
         """Take over values whose names existed in this mount only, in the folder of a node that was replaced: see `save_detached`."""
