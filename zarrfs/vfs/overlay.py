@@ -169,6 +169,11 @@ class OverlayDirectory(Directory):
         temporary = self._layers.temporaries.get(self.here + name)
         return (temporary, None) if temporary is not None else await self.look(name)
 
+    async def _settled(self, name: str) -> VfsNode:
+        """Return the node of a name, which is not becoming that of another file. Raises `NoSuchEntry`."""
+        await self._layers.staging.until_moved(self.here + name)
+        return (await self._look(name))[0]
+
     async def _find(self, name: str) -> VfsNode | None:
         try:
             return (await self._look(name))[0]
@@ -244,11 +249,16 @@ class OverlayDirectory(Directory):
     async def unlink(self, name: str) -> None:
         with self.entered():
             self.require_writable()
-            node, _ = await self._look(name)
+            node = await self._settled(name)
             if isinstance(node, Directory):
                 raise IsADirectory(f"{name!r} is a folder", key=name)
             if isinstance(node, TemporaryFile):
-                await self._layers.temporaries.unlink(node)
+                try:
+                    await self._layers.temporaries.unlink(node)
+                except NoSuchEntry:
+                    # It may have become a value.
+                    await self.unlink(name)
+                    return
             elif isinstance(node, StagedFile):
                 with self._layers.staging.moving(node.ident):
                     async with self._layers.staging.unnaming(node.ident):
@@ -287,7 +297,8 @@ class OverlayDirectory(Directory):
         with self.entered():
             self.require_writable()
             await new_directory.require_room(new_name)
-            node, _ = await self._look(name)
+            node = await self._settled(name)
+            await self._layers.staging.until_moved(new_directory.here + new_name)
             target = await find(new_directory, new_name)
             if target is not None and not replace:
                 raise EntryExists(f"{new_name!r} already exists", key=new_directory.here + new_name)
@@ -298,7 +309,14 @@ class OverlayDirectory(Directory):
             elif isinstance(target, Directory):
                 raise IsADirectory(f"{new_name!r} is a folder", key=new_directory.here + new_name)
             elif isinstance(node, StagedFile) and isinstance(target, StagedFile | None):
-                await self._rename_file(node, target, new_directory, new_name)
+                try:
+                    await self._rename_file(node, target, new_directory, new_name)
+                except NoSuchEntry:
+                    if not isinstance(node, TemporaryFile) or self._layers.temporaries.get(node.ident) is not None:
+                        raise
+                    # It may have become a value.
+                    await self.rename(name, new_directory, new_name, replace=replace)
+                    return
             else:
                 raise NotPermitted(f"{name!r} cannot be renamed to {new_name!r}", key=self.here + name)
             self._touch()

@@ -132,6 +132,11 @@ class Staged:
                     await self._empty()
         return self.unpublished
 
+    async def publish_again(self) -> None:
+        """Stage the published value as if it had just been written: the next FLUSH publishes it. The caller holds the lock."""
+        await self._staged()
+        self._touch(State.DIRTY)
+
     async def attributes(self) -> Attributes:
         """Return size and time as this mount sees them. Raises `NoSuchEntry` if nothing is staged or published, and `StaleEntry`."""
         if self.stage is not None:

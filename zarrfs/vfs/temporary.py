@@ -113,8 +113,9 @@ class Temporaries:
         return file, await file.open(flags)
 
     async def unlink(self, file: TemporaryFile) -> None:
-        """Remove its name; open handles keep it."""
+        """Remove its name; open handles keep it. Raises `NoSuchEntry` if it has become something else by now (`Become`)."""
         async with self._staging.unnaming(file.ident):
+            self._require_held(file.ident)
             self.remove(file.ident)
 
     async def move(self, file: StagedFile, content: Content) -> None:

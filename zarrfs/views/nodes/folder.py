@@ -268,10 +268,9 @@ class NodeFolder(OverlayDirectory):
         return self.view_format.ident(self.path, name)
 
     async def content(self, name: str, renamed: StagedFile | None = None) -> Content:
-        become = partial(self._become_chunk, name) if self.view_format.looks_like_chunk(name) else None
-        temporary = self._context.temporaries.content(self.ident(name), become=become)
+        temporaries = self._context.temporaries
         if is_temporary(name):
-            return temporary
+            return temporaries.content(self.ident(name))
         if name in self.view_format.documents:
             await node_from_undecided(self.view_format, self.path)
         contents = await self._contents()
@@ -284,10 +283,12 @@ class NodeFolder(OverlayDirectory):
         content = await contents.content(name)
         if content is not None:
             return content
-        if name in self.view_format.ignored or name in self._context.temporary_names or await self._may_wait(contents, name):
-            return temporary
+        if await self._may_wait(contents, name):
+            return temporaries.content(self.ident(name), become=partial(self._become_chunk, name))
+        if name in self.view_format.ignored or name in self._context.temporary_names:
+            return temporaries.content(self.ident(name))
         if (original := edited(name)) is not None and isinstance(await find(self, original), StagedFile):
-            return temporary
+            return temporaries.content(self.ident(name))
         raise NameInvalid(
             f"{self.ident(name)}: in {self.view_format.view}/ a file is a document, a chunk of an array, or has a temporary name",
             key=self.ident(name),

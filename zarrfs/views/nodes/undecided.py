@@ -10,6 +10,7 @@ from contextlib import nullcontext, suppress
 
 from zarrfs import durability
 from zarrfs.errors import ContentInvalid, EntryExists, StoreError, ZarrfsError
+from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.keys import NodePath
 from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
@@ -33,14 +34,10 @@ async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None
     for folder in (path, *waiting):
         inside = folder.prefix[len(path.prefix) :]
         for name, *_ in list(context.temporaries.entries(view_format.ident(folder, ""))):
-            coords = keys.decode(inside + name, ndim)
-            if coords is None or not open_array.array.has(coords):
-                if view_format.looks_like_chunk(inside + name):
-                    grid_shape = open_array.array.metadata.grid_shape
-                    refused.append(ContentInvalid(f"{inside + name!r} is not a chunk of {path}: grid shape {grid_shape}", key=path))
+            if keys.decode(inside + name, ndim) is None and not view_format.looks_like_chunk(inside + name):
                 continue
             try:
-                await _become_chunk(view_format, view_format.chunk(open_array, coords))
+                await _become_chunk(view_format, view_format.ident(folder, name), open_array, inside + name)
             except ZarrfsError as error:
                 refused.append(error)
     if refused:
@@ -77,29 +74,43 @@ async def make_group(view_format: ViewFormat, path: NodePath) -> None:
 async def become_chunk_if_possible(view_format: ViewFormat, path: NodePath, name: str) -> None:
     """Turn the file ``name`` in the folder at ``path``, whose bytes are complete, into a chunk, if an array has it by now (`Become`).
 
-    Its document may have been written while the file was: then the result is that of the file's own close(2). Raises `ContentInvalid`,
-    and the errors of the store.
+    Its document may have been written while the file was: then the result is that of the file's own close(2). Raises `ContentInvalid`
+    if the array has no such chunk, or other ones, and the errors of the store.
     """
     hierarchy = view_format.context.hierarchy
     array = await view_format.array_above(path)
     open_array = await hierarchy.array(array.path if array is not None else path)
     if open_array is None:
         return
-    node = open_array.array.node
-    coords = view_format.keys(node).decode(path.prefix[len(node.path.prefix) :] + name, node.metadata.ndim)
-    if coords is not None and open_array.array.has(coords):
-        await _store_waiting(view_format, view_format.chunk(open_array, coords))
+    chunk = _chunk_of(view_format, open_array, path.prefix[len(open_array.array.node.path.prefix) :] + name)
+    await _store_waiting(view_format, chunk)
 
 
-async def _become_chunk(view_format: ViewFormat, chunk: NodeContent) -> None:
+async def _become_chunk(view_format: ViewFormat, ident: str, open_array: OpenArray, key: str) -> None:
     staging = view_format.context.staging
     # An open meanwhile would be one of the waiting file, and bring it back with its first change.
-    with staging.moving(chunk.ident):
-        staged = staging.get(chunk.ident)
+    with staging.moving(ident):
+        staged = staging.get(ident)
         async with staged.lock if staged is not None else nullcontext():
             if staged is not None and await staged.is_left_to_writer():
                 return
-            await _store_waiting(view_format, chunk)
+            try:
+                await _store_waiting(view_format, _chunk_of(view_format, open_array, key))
+            except ZarrfsError:
+                if staged is None or not staged.writers:
+                    raise
+                # Each program of a shell's redirection closes its descriptor: the rest is still to come.
+                await staged.publish_again()
+
+
+def _chunk_of(view_format: ViewFormat, open_array: OpenArray, key: str) -> NodeContent:
+    """Return the chunk called ``key`` in the folder of the array. Raises `ContentInvalid` if there is none."""
+    array = open_array.array
+    coords = view_format.keys(array.node).decode(key, array.metadata.ndim)
+    if coords is None or not array.has(coords):
+        path, grid_shape = array.node.path, array.metadata.grid_shape
+        raise ContentInvalid(f"{key!r} is not a chunk of {path}: grid shape {grid_shape}", key=path)
+    return view_format.chunk(open_array, coords)
 
 
 async def _store_waiting(view_format: ViewFormat, chunk: NodeContent) -> None:
