@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import trio_test
 
 from tests.support.scenes import Scene
 from tests.support.stores import contents
 from tests.support.trees import tree_over
 from tests.support.v3_array import ARRAY
+from zarrfs.buffers import Buffer
 from zarrfs.errors import ChunkSizeMismatch, ContentInvalid, NoSuchEntry
+from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.opening import open_store
+from zarrfs.stores.values import Answer, Expected, Generation
 from zarrfs.vfs.file import StagedFile
-from zarrfs.vfs.node import OpenFlags
+from zarrfs.vfs.node import Directory, OpenFlags
 from zarrfs.views.nodes.folder import NodeFolder
 
 ZARRAY = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "fill_value": None, "order": "C"}
@@ -120,6 +124,54 @@ async def test_attributes_written_before_the_array_are_read_back_as_written(dial
         await s.write("a/.zattrs", written)
         await s.write("a/.zarray", json.dumps(ZARRAY).encode())
         assert await s.read("a/.zattrs") == written
+
+
+class LateStore(MemoryStore):
+    """Sets the document of an array in the first of ``steps``; from then on, requests for it are answered in the second.
+
+    The answers are of the time of the request."""
+
+    document = "meta/root/a.array.json"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = False
+        self.steps = trio.Event(), trio.Event()
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        if key == self.document:
+            self.reached = True
+            await self.steps[0].wait()
+        return await super().set(key, value, expect=expect)
+
+    async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
+        answers = await super().get_many(key_ranges)
+        if self.reached and self.document in (key for key, _ in key_ranges):
+            await self.steps[1].wait()
+        return answers
+
+
+@trio_test
+async def test_a_new_folder_that_becomes_an_array_while_it_is_looked_up_is_never_absent() -> None:
+    store = LateStore()
+    async with tree_over(store, new_dialect="v3_2022") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        found: list[Directory] = []
+
+        async def look() -> None:
+            found.append(await s.folder("a"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(s.write, "a/.zarray", ZARRAY)
+            await trio.testing.wait_all_tasks_blocked()
+            assert store.reached
+            nursery.start_soon(look)
+            for each in store.steps:
+                await trio.testing.wait_all_tasks_blocked()
+                each.set()
+        await s.write("a/0", bytes(8))
+        assert len(found) == 1
 
 
 @trio_test

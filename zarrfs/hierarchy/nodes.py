@@ -416,20 +416,20 @@ class Hierarchy:
         """Return a `Found`, with None as node if there is none."""
         layouts = await self.roots.layouts_at(path)
         source = self._reading.source(path)
+        was_empty_group = path in self.empty_groups
         found, probe = await self._reading.read(path, layouts, self._expected(path), self._known.get(path))
         if found is not None:
             return found
-        if await self._is_below_unknown_root(path, probe.read):
+        owner = self.roots.open_layout_at(path) or await probe.implied_by()
+        # The store may have an empty group by now that it did not have at the time of the request.
+        if await self._is_below_unknown_root(path, probe.read) or (was_empty_group and path not in self.empty_groups):
             return await self._read(path)
         group, spelled = None, b""
         # A hierarchy with an entry point has a root group, even without a document.
-        expected = self._expected(path)
-        owner = self.roots.open_layout_at(path) or await probe.implied_by()
         if path == ROOT or path in self.empty_groups or owner is not None:
-            owner = owner or next((each for each in layouts if each.dialect.name == expected), layouts[0])
-            attributes = self.empty_groups.attributes(path)
-            spelled = repr(attributes).encode("utf-8", "backslashreplace")
-            group = GroupNode(path=path, dialect=owner.dialect.name, attributes=attributes, explicit=False)
+            owner = owner or next((each for each in layouts if each.dialect.name == self._expected(path)), layouts[0])
+            group = GroupNode(path=path, dialect=owner.dialect.name, attributes=self.empty_groups.attributes(path), explicit=False)
+            spelled = repr(group.attributes).encode("utf-8", "backslashreplace")
         return group, hashlib.blake2b(spelled, digest_size=16).digest(), None, (None, None), source
 
     async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, Document | None]) -> bool:
