@@ -16,6 +16,7 @@ from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayMetadata
+from zarrfs.stores.values import latest
 from zarrfs.vfs.extended_attributes import ExtendedAttributes
 from zarrfs.vfs.node import Attributes, File, Handle, OpenFlags
 from zarrfs.views.base import ViewContext
@@ -61,7 +62,7 @@ class GroupFile(File):
     async def _attributes(self, layout: GroupLayout) -> Attributes:
         documents_ns = await self._layouts.documents_ns(self._path)
         known_ns = documents_ns if documents_ns is not None else self._context.mounted_ns
-        return Attributes(False, layout.layout.size, max(known_ns, self._times.at(self._path)), writable=False)
+        return Attributes(False, layout.layout.size, latest(known_ns, self._times.at(self._path)), writable=False)
 
     async def extended_attributes(self) -> ExtendedAttributes | None:
         return self._context.node_attributes.of(await self._context.hierarchy.node(self._path))

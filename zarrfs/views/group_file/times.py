@@ -22,6 +22,6 @@ class ChangeTimes:
         if len(self._times) > _REMEMBERED:
             del self._times[next(iter(self._times))]
 
-    def at(self, path: NodePath) -> int:
-        """Return the time of the last change, in nanoseconds; 0 if none is known."""
-        return self._times.get(path, 0)
+    def at(self, path: NodePath) -> int | None:
+        """Return the time of the last change, in nanoseconds; None if none is known."""
+        return self._times.get(path)

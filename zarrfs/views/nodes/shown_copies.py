@@ -29,6 +29,7 @@ from zarrfs.dialects.json_text import MAX_NBYTES
 from zarrfs.errors import NameInvalid, StoreAccessDenied, StoreError, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
+from zarrfs.stores.values import latest
 from zarrfs.vfs import names
 from zarrfs.vfs.node import SIZE_UNKNOWN, Entry
 from zarrfs.views.base import ViewContext
@@ -260,6 +261,7 @@ class ShownCopies:
                 now = await self._hierarchy.node(group.path)
                 text, mtime_ns = await self._make(now if isinstance(now, GroupNode) else group)
                 digest = await threads.cpu(len(text or b""), _digest, text or b"")
+                mtime_ns = mtime_ns if mtime_ns is not None else self._view_format.context.mounted_ns
                 copy = _Copy(text, digest, mtime_ns, epoch, trio.current_time() + self._ttl())
                 self._rendered.pop(group.path, None)
                 self._rendered[group.path] = copy
@@ -269,14 +271,15 @@ class ShownCopies:
                     self._rendered.popitem(last=False)
             return copy
 
-    async def _make(self, group: GroupNode) -> tuple[bytes | None, int]:
+    async def _make(self, group: GroupNode) -> tuple[bytes | None, int | None]:
         plain, _ = (await self._view_format.shown_documents(group)).get(self._view_format.copy_document, (None, 0))
         members: list[bytes] = []
-        nbytes, newest_ns = len(plain or b""), 0
+        nbytes = len(plain or b"")
+        newest_ns: int | None = None
         async with aclosing(self._nodes(group)) as nodes:
             async for folder, documents in nodes:
                 for name, (text, mtime_ns) in documents.items():
-                    newest_ns = max(newest_ns, mtime_ns)
+                    newest_ns = latest(newest_ns, mtime_ns)
                     if (member := self._view_format.member_of_copy(folder, name)) is not None:
                         # To netCDF-C (4.10), an escaped name is another name: of an array without chunks, all fill values.
                         members.append(in_characters(json.dumps(member).encode()) + b": " + text)
