@@ -7,15 +7,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import trio
 import trio.testing
 from trio.testing import trio_test
 
+from tests.support import zarr_python
 from tests.support.small_disks import small_disk
 from tests.support.stores import contents, fill
-from tests.support.trees import READ_ONLY, read, tree_of, tree_over, walk, write
+from tests.support.trees import READ_ONLY, load, read, tree_of, tree_over, walk, write
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import EntryExists, NoSuchEntry, StaleEntry, StoreAccessDenied, StoreUnsupported
@@ -244,3 +247,31 @@ async def test_values_that_are_open_stay_readable_if_there_is_no_memory_for_all_
             (tmp_path / "new").rename(tmp_path / name)
             assert bytes(await handles[name].read(0, len(value))) == value
             await handles[name].release()
+
+
+@pytest.mark.parametrize("change", ["write", "truncate"])
+@trio_test
+async def test_the_rest_of_a_shard_that_is_changed_has_the_chunks_that_were_queued_before(change: str) -> None:
+    """It was loaded without them, and stored over them: a chunk whose close had returned 0 was lost."""
+
+    def make(group: Any) -> None:
+        group.create_array("a", shape=(8,), dtype="<i4", chunks=(2,), shards=(8,), fill_value=7)[...] = np.arange(8)
+
+    store = MemoryStore()
+    await fill(store, zarr_python.written(3, make))
+    async with tree_over(store, shard_delay="600") as tree:
+        shard = await walk(tree, "raw/a/c/0")
+        assert isinstance(shard, File)
+        handle = await shard.open(OpenFlags(write=True))
+        value = await read(tree, "raw/a/c/0")
+        # From here on, what others store of the file is its own change.
+        await handle.write(0, value[:1])
+        await handle.flush()
+        await write(tree, "chunks/a/0", np.array([100, 101], "<i4").tobytes())
+        if change == "write":
+            await handle.write(1, value[1:2])
+            await handle.flush()
+        else:
+            await shard.truncate(len(value))
+        await handle.release()
+        assert (await load(tree, "npy/a.npy")).tolist() == [100, 101, *range(2, 8)]

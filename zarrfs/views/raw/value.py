@@ -122,6 +122,9 @@ class RawValue(WholeContent):
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         await self.open_to_write()
+        if not empty:
+            # The rest of it is stored again, over what was queued before.
+            await self._context.flush_queued(self.key)
         return await super().stage(room, empty=empty)
 
     async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
