@@ -34,6 +34,7 @@ from zarrfs.errors import (
     NoSuchEntry,
     NotPermitted,
     StaleEntry,
+    StoreError,
     StoreFull,
     StoreReadOnly,
 )
@@ -652,6 +653,31 @@ async def test_elements_before_the_header_that_there_is_no_room_for_are_not_lost
             assert bytes(await handle.read(0, len(data))) == data
             full = False
             await handle.flush()
+        np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
+
+
+@trio_test
+async def test_what_was_there_before_a_write_that_failed_in_part_can_be_written_back(tmp_path: Path) -> None:
+    """Bytes that the program had read were no change, although the write had staged others."""
+    cache, count = tmp_path / "cache", 3 << 18
+    cache.mkdir()
+    async with tree_over(MemoryStore(), memory_limit="16MiB", cache_dir=str(cache), new_chunks=str(count)) as tree:
+        elements = np.arange(2 * count, dtype="<i4")
+        data = npy(elements)
+        await write(tree, "npy/a.npy", data)
+        at = data_offset(data) + 4 * (count - 1)
+        page = at - at % 4096
+        async with opened(tree, "npy/a.npy", WRITE) as handle:
+            read_before = bytes(await handle.read(page, 8192))[at - page :][:8]
+            await handle.write(data_offset(data), b"\1\0\0\0")
+            cache.rmdir()
+            with pytest.raises(StoreError):
+                # Of two chunks: there is memory for the first one.
+                await handle.write(at, b"\xff" * 8)
+            cache.mkdir()
+            await handle.write(at, read_before)
+            await handle.flush()
+        elements[0] = 1
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
 
 

@@ -82,6 +82,12 @@ class KnownPages:
         if self._blocks:
             self._keep(offset, data, new=len(data) >= PAGE, at_end=False)
 
+    def forget(self, offset: int, nbytes: int) -> None:
+        """Forget the pages of these bytes: some of them may have changed."""
+        for number, start, stop, _ in _blocks(offset, nbytes):
+            if (block := self._blocks.get(number)) is not None:
+                block.pages &= ~_bits(start // PAGE, -(-stop // PAGE))
+
     def changed(self, offset: int, data: Buffer, opened: int = 0) -> Mask | None:
         """Return for each byte whether it differs from the one read there; None if all count as different.
 

@@ -209,10 +209,16 @@ class Staged:
                 # The offset is the end of a value that another program has replaced: bytes of the present one, or zeros, would be there.
                 ident = self.content.ident
                 raise StaleEntry(f"{ident} has {stage.size} bytes now, not {offset}: open the file again to append", key=ident)
-            if known and opened is not None:
-                await stage.write_over(offset, data, known.seen_since(opened))
-            else:
-                await stage.write(offset, data)
+            try:
+                if known and opened is not None:
+                    await stage.write_over(offset, data, known.seen_since(opened))
+                else:
+                    await stage.write(offset, data)
+            except BaseException:
+                if known is not None:
+                    # A part of it may be staged. The kernel drops these pages, too.
+                    known.forget(offset, len(data))
+                raise
             if known is not None:
                 known.add_written(offset, data)
             self._touch(State.DIRTY)
