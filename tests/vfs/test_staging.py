@@ -681,6 +681,42 @@ async def test_what_fails_at_a_release_is_not_lost_if_the_file_was_opened_meanwh
     assert bench.content.value == b"Value"
 
 
+class SlowToSync(FakeContent):
+    """A value whose sync ends when ``may_end`` is set; ``syncing`` is set when it begins."""
+
+    syncing: trio.Event
+    may_end: trio.Event
+
+    async def sync(self) -> None:
+        self.syncing.set()
+        await self.may_end.wait()
+        await super().sync()
+
+
+@pytest.mark.parametrize("flags", [WRITE, TRUNCATE], ids=["written", "emptied"])
+@in_trio
+async def test_what_is_staged_and_released_while_a_release_syncs_is_published(flags: OpenFlags) -> None:
+    """Neither was the last release when it began: nobody published it, and nobody was told."""
+    lost: list[tuple[str, BaseException]] = []
+    area = StagingArea(durable=True, on_failure=lambda ident, error: lost.append((ident, error)))
+    content = SlowToSync(b"value")
+    content.syncing, content.may_end = trio.Event(), trio.Event()
+    file = StagedFile(area, content)
+    first = await file.open(WRITE)
+    await first.write(0, b"V")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first.release)
+        await content.syncing.wait()
+        second = await file.open(flags)
+        if flags is WRITE:
+            await second.write(1, b"A")
+        await second.release()
+        content.may_end.set()
+    assert content.value == (b"VAlue" if flags is WRITE else b"")
+    assert content.synced == 2 and not lost
+    assert area.open_handles == 0 and area.get(content.ident) is None
+
+
 @in_trio
 @pytest.mark.logs("write failed, data lost")
 async def test_a_defect_while_publishing_at_release_is_recorded_too() -> None:

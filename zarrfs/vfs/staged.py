@@ -312,15 +312,9 @@ class Staged:
     async def release(self) -> None:
         """Remove one handle. The last one publishes the rest; a failure is recorded, since no program waits for it."""
         try:
-            if self.handles == 1 and self.unpublished:
-                with trio.CancelScope(shield=True):
-                    await (self.fsync() if self.area.durable else self.publish_now())
-        except Exception as error:  # noqa: BLE001 (the bytes are lost, whatever the error, and that has to be reported)
-            # If the file was opened meanwhile, they are still staged: the last handle publishes them.
-            if self.handles == 1:
-                # The documents may reappear a moment later, after the last handle is gone.
-                reported = await self.area.saved(self, error) if isinstance(error, NodeInDoubt) else error
-                self.area.failed(self.content.ident, reported)
+            # Meanwhile it may be opened, changed and released again: that is published here, too.
+            while self.handles == 1 and self.unpublished and await self._published_rest():
+                pass
         finally:
             self.handles -= 1
             if self.handles == 0:
@@ -329,6 +323,21 @@ class Staged:
                     self.known_pages.close()
                     self.known_pages = None
                 await self.drop()
+
+    async def _published_rest(self) -> bool:
+        """Publish the rest for the last handle; return False if that failed, which is recorded, and nothing was staged since."""
+        changed_ns = self._changed_ns
+        try:
+            with trio.CancelScope(shield=True):
+                await (self.fsync() if self.area.durable else self.publish_now())
+        except Exception as error:  # noqa: BLE001 (the bytes are lost, whatever the error, and that has to be reported)
+            # If the file was opened meanwhile, they are still staged: the last handle publishes them.
+            if self.handles == 1:
+                # The documents may reappear a moment later, after the last handle is gone.
+                reported = await self.area.saved(self, error) if isinstance(error, NodeInDoubt) else error
+                self.area.failed(self.content.ident, reported)
+            return self._changed_ns != changed_ns
+        return True
 
     async def keep_bytes(self) -> None:
         """Load the published value, so that handles can still read it after it is gone. The caller holds the lock."""
