@@ -301,6 +301,10 @@ class Staged:
         """Publish all that is staged, emptiness too."""
         await self._publish(_ALL)
 
+    async def publish_held(self) -> None:
+        """Run `publish_now` for a caller that holds the lock."""
+        await self._publish_locked(_ALL)
+
     async def fsync(self) -> None:
         """Publish all that is staged and make it durable."""
         with durability.demanded():

@@ -238,9 +238,13 @@ class StagingArea:
 
     @asynccontextmanager
     async def renaming(self, ident: str, content: Content) -> AsyncIterator[None]:
-        """Rename the file called ``ident`` to that of ``content``, in the body; no publish under the old name runs meanwhile."""
+        """Rename the file called ``ident``, all of it published, to that of ``content``, in the body.
+
+        No publish under the old name runs meanwhile, or is left for later: what is staged belongs to the content of that name."""
         staged = self._staged.get(ident)
         async with staged.lock if staged is not None else nullcontext():
+            if staged is not None:
+                await staged.publish_held()
             yield
             self.rekey(ident, content)
 

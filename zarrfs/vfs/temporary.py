@@ -126,9 +126,6 @@ class Temporaries:
         """
         if file.ident == content.ident:
             return
-        staged = self._staging.get(file.ident)
-        if staged is not None:
-            await staged.publish_now()
         moved = False
         async with self._staging.renaming(file.ident, content), self._staging.unnaming(content.ident):
             if not isinstance(file.content, TemporaryContent):

@@ -195,9 +195,6 @@ class RawDirectory(OverlayDirectory):
         """Run rename(2) of a file. Staged bytes are published first, so that the store renames one complete value."""
         assert isinstance(content, RawValue)
         staging = self._context.staging
-        staged = staging.get(file.ident)
-        if staged is not None:
-            await staged.publish_now()
         old = file.content
         assert isinstance(old, RawValue)
         async with staging.renaming(file.ident, content), staging.unnaming(content.ident):

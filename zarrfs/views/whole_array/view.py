@@ -263,8 +263,6 @@ class WholeArrayGroup(OverlayDirectory):
         staging = self.context.staging
         # Checked before anything is lost.
         await self.context.editor.check_rename(old.path, content.path)
-        if (staged := staging.get(file.ident)) is not None:
-            await staged.publish_now()
         async with staging.renaming(file.ident, content), staging.unnaming(content.ident):
             await self.context.editor.rename(old.path, content.path, over=target is not None)
 
