@@ -172,3 +172,12 @@ def test_where_there_is_no_room_for_a_file_nothing_is_dirty(cache: str, error: t
             trio.run(dirty.add_in_file, [(0,)], [dirty.unit((0,), 1)], FORM)
         assert type(caught.value) is error
     assert (len(dirty), dirty.nbytes, dirty.units) == (0, 0, {})
+
+
+def test_chunks_that_get_no_memory_from_the_system_take_nothing_of_the_budget() -> None:
+    """As on machines that promise no more memory than they have. The chunks go to a file."""
+    budget = MemoryBudget(1 << 60)
+    dirty = DirtyChunks(budget, None)
+    form = RunLayout((1 << 50,), (1 << 50,), np.dtype("u1"))
+    assert dirty.add_in_memory([(0,)], [dirty.unit((0,), 1)], form) is None
+    assert budget.nbytes == dirty.nbytes == len(dirty) == 0

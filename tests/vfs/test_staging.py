@@ -375,6 +375,31 @@ async def test_what_could_not_be_staged_leaves_the_file_clean(tmp_path: Path) ->
     assert bench.content.published == 0
 
 
+class WithoutMemory(FakeContent):
+    """A value of which changes get no memory from the system."""
+
+    async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
+        class Refusing(ValueStage):
+            async def write(self, offset: int, data: Buffer) -> None:
+                await super().write(offset, data)
+                raise MemoryError
+
+        return Refusing(room, b"" if empty else self.value or b"", self.publish)
+
+
+@in_trio
+async def test_what_the_system_has_no_memory_to_stage_leaves_the_file_clean() -> None:
+    """What a failed write had staged was read, and never published."""
+    content, area = WithoutMemory(b"value"), StagingArea()
+    handle = await StagedFile(area, content).open(BOTH)
+    with pytest.raises(MemoryError):
+        await handle.write(0, b"V")
+    assert await handle.read(0, 10) == b"value"
+    await handle.flush()
+    await handle.release()
+    assert content.published == 0
+
+
 # --- publishing -----------------------------------------------------------------------------------------------------------------
 
 

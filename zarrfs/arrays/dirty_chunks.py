@@ -264,9 +264,14 @@ class DirtyChunks:
 
     def add_in_memory(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], run_layout: RunLayout) -> DirtyRun | None:
         """Add dirty chunks with their units, elements still undefined; return None if there is no memory for them."""
-        if not self._budget.take(len(coords) * run_layout.chunk_nbytes):
+        if not self._budget.take(nbytes := len(coords) * run_layout.chunk_nbytes):
             return None
-        return self._added(coords, DirtyRun(units, run_layout, np.empty((len(coords), *run_layout.shape), run_layout.dtype), None))
+        try:
+            elements: NDArray = np.empty((len(coords), *run_layout.shape), run_layout.dtype)
+        except MemoryError:
+            self._budget.give(nbytes)
+            return None
+        return self._added(coords, DirtyRun(units, run_layout, elements, None))
 
     async def add_in_file(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], run_layout: RunLayout) -> DirtyRun:
         """Add dirty chunks in a file. Raises `StoreFull` and `OutOfMemory` if there is no room for them."""

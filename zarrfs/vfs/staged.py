@@ -436,7 +436,7 @@ class Staged:
         """Discard what was loaded for a change that then could not be staged."""
         try:
             yield
-        except ZarrfsError:
+        except BaseException:
             if self._state is State.CLEAN and not self.orphan:
                 await self.drop()
             raise
