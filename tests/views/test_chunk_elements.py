@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from trio.testing import trio_test
+import trio
+from trio.testing import trio_test, wait_all_tasks_blocked
 
 from tests.support.small_stores import array_document
 from tests.support.stores import fill
 from tests.support.trees import tree_over, walk
+from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.keys import Key
+from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.values import Generation
+from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import File, Handle, OpenFlags
 
 BOTH = OpenFlags(read=True, write=True)
@@ -131,3 +136,51 @@ async def test_also_what_became_fill_value_while_the_array_was_shorter() -> None
         for each in (one, document):
             await each.release()
     assert (await stored(store))[5] == NEW
+
+
+class SlowToAnswer(ForwardingStore):
+    """While ``slow``, values are as at the request, and are returned when ``answers`` is set."""
+
+    slow = False
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self.answers = trio.Event()
+
+    async def get(self, key: Key) -> Buffer | None:
+        return (await self.get_partial_values([(key, ByteRange(0))]))[0]
+
+    async def get_partial_values(
+        self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
+    ) -> list[Buffer | None]:
+        found = await super().get_partial_values(key_ranges, if_generation=if_generation)
+        if self.slow:
+            await self.answers.wait()
+        return found
+
+
+@pytest.mark.parametrize("changed", ["by another mount", "without pages"])
+@trio_test
+async def test_what_a_read_returns_that_began_before_the_change_of_another_can_be_written_back(changed: str) -> None:
+    """It was no change: the writer was taken to have seen it since its open, or since the other's write through the same file."""
+    inner = await store_of_old()
+    store = SlowToAnswer(inner)
+    async with tree_over(store) as tree, tree_over(inner) as elsewhere:
+        reader = await opened(tree, "npy/a.npy")
+        header = (await reader.attributes()).size - 8 * COUNT
+        async with trio.open_nursery() as nursery:
+            store.slow = True
+            nursery.start_soon(reader.read, 0, header + 8 * COUNT)
+            await wait_all_tasks_blocked()
+            store.slow = False
+            other = await opened(elsewhere if changed == "by another mount" else tree, "npy/a.npy")
+            await other.write(header + 8 * 5, element(OTHERS))
+            await other.flush()
+            # A write with O_DIRECT does not wait for the pages that are being read.
+            writer = await opened(tree, "npy/a.npy") if changed == "by another mount" else reader
+            store.answers.set()
+        await writer.write(header + 8 * 5, element(OLD))
+        await writer.flush()
+        for handle in {reader, writer, other}:
+            await handle.release()
+    assert await stored(inner) == [OLD] * COUNT

@@ -182,13 +182,15 @@ class StagedHandle(Handle):
         return await self._staged.retimed((await self._taken_snapshot()).attributes)
 
     async def read(self, offset: int, size: int) -> Buffer:
-        data = await self._read(offset, size)
-        if self._staged.known_pages is not None and self.paged:
+        known = self._staged.known_pages
+        if known is None or not self.paged:
+            return await self._read(offset, size)
+        with known.reading(offset, size) as reading:
+            data = await self._read(offset, size)
             end = self._staged.size
             if end is None and self._snapshot is not None:
                 end = self._snapshot.attributes.size
-            at_end = len(data) < size or offset + len(data) == end
-            self._staged.known_pages.add_read(offset, data, at_end=at_end)
+            known.add_read(reading, data, at_end=len(data) < size or offset + len(data) == end)
         return data
 
     async def _read(self, offset: int, size: int) -> Buffer:

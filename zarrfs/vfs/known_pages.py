@@ -10,6 +10,8 @@ since that was opened: a program that opens the file after a change, and writes 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +50,18 @@ class _Block:
         return self.pages & sum(1 << page for page, opens in enumerate(self.opens) if opens >= opened)
 
 
+@dataclass(slots=True, eq=False)
+class Reading:
+    """A read in progress of the bytes ``start`` to ``stop``, which began after ``opens`` opens.
+
+    ``is_outdated``: some of them were written since, or all that was known is forgotten."""
+
+    start: int
+    stop: int
+    opens: int
+    is_outdated: bool = False
+
+
 class KnownPages:
     """The known pages of one file, as far as ``budget`` goes.
 
@@ -57,6 +71,7 @@ class KnownPages:
         self._budget = budget
         self._blocks: dict[int, _Block] = {}
         self._opens = 0
+        self._readings: set[Reading] = set()
 
     def __bool__(self) -> bool:
         """True if any page is known."""
@@ -71,19 +86,33 @@ class KnownPages:
         """Return what may have been seen through the handle of the open with this number; 0: all that is known."""
         return SeenPages(self, opened)
 
-    def add_read(self, offset: int, data: Buffer, *, at_end: bool) -> None:
+    @contextmanager
+    def reading(self, offset: int, size: int) -> Iterator[Reading]:
+        """Mark a read in progress, for `add_read` at its end."""
+        reading = Reading(offset, offset + size, self._opens)
+        self._readings.add(reading)
+        try:
+            yield reading
+        finally:
+            self._readings.discard(reading)
+
+    def add_read(self, reading: Reading, data: Buffer, *, at_end: bool) -> None:
         """Record bytes that were read; ``at_end``: they end with the file, in whose last page zeros follow.
 
-        The kernel reads whole pages. A program that does without them, by fcntl(2), reads any bytes: the rest of a page is unknown."""
-        self._keep(offset, data, new=True, at_end=at_end)
+        The kernel reads whole pages. A program that does without them, by fcntl(2), reads any bytes: the rest of a page is unknown. The
+        kernel drops its pages at an open: who opens the file during the read has not seen them."""
+        if not reading.is_outdated:
+            self._keep(reading.start, data, reading.opens, new=True, at_end=at_end)
 
     def add_written(self, offset: int, data: Buffer) -> None:
         """Record bytes that were written: a program that only writes reads nothing."""
+        self._outdate(offset, len(data))
         if self._blocks:
-            self._keep(offset, data, new=len(data) >= PAGE, at_end=False)
+            self._keep(offset, data, self._opens, new=len(data) >= PAGE, at_end=False)
 
     def forget(self, offset: int, nbytes: int) -> None:
         """Forget the pages of these bytes: some of them may have changed."""
+        self._outdate(offset, nbytes)
         for number, start, stop, _ in _blocks(offset, nbytes):
             if (block := self._blocks.get(number)) is not None:
                 block.pages &= ~_bits(start // PAGE, -(-stop // PAGE))
@@ -127,8 +156,15 @@ class KnownPages:
         """Forget all pages: the file has no writers any more, or starts anew."""
         self._budget.give(len(self._blocks) * _BLOCK_NBYTES)
         self._blocks.clear()
+        for reading in self._readings:
+            reading.is_outdated = True
 
-    def _keep(self, offset: int, data: Buffer, *, new: bool, at_end: bool) -> None:
+    def _outdate(self, offset: int, nbytes: int) -> None:
+        for reading in self._readings:
+            if reading.start < offset + nbytes and offset < reading.stop:
+                reading.is_outdated = True
+
+    def _keep(self, offset: int, data: Buffer, opens: int, *, new: bool, at_end: bool) -> None:
         view = np.frombuffer(data, np.uint8)
         for number, start, stop, begin in _blocks(offset, len(view)):
             block = self._blocks.get(number)
@@ -139,7 +175,7 @@ class KnownPages:
             block.content[start:stop] = view[begin : begin + stop - start]
             last = at_end and begin + stop - start == len(view)
             # A partly written page is known if it was known before.
-            block.keep(_bits(-(-start // PAGE), -(-stop // PAGE) if last else stop // PAGE), self._opens)
+            block.keep(_bits(-(-start // PAGE), -(-stop // PAGE) if last else stop // PAGE), opens)
 
     def _has_room(self) -> bool:
         while len(self._blocks) * _BLOCK_NBYTES > self._budget.limit // _SHARE or not self._budget.take(_BLOCK_NBYTES):
