@@ -40,6 +40,18 @@ class RootedLayout(Layout):
     def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
         return self.inner.deciding_keys(self._inside(path))
 
+    def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return self.inner.shared_keys(self._inside(path))
+
+    def reserved_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return self.inner.reserved_keys(self._inside(path))
+
+    def is_own(self, path: NodePath, key: Key, value: bytes) -> bool:
+        return self.inner.is_own(self._inside(path), key, value)
+
+    def group_keys(self, path: NodePath) -> tuple[Key, ...]:
+        return self.inner.group_keys(self._inside(path))
+
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         node = self.inner.parse(self._inside(path), documents)
         return replace(node, path=path) if node is not None else None
@@ -82,6 +94,9 @@ class RootedLayout(Layout):
     def format(self, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
         return self.inner.format(replace(node, path=self._inside(node.path)))
 
+    def kept_prefixes(self, node: GroupNode | ArrayNode) -> tuple[Prefix, ...]:
+        return self.inner.kept_prefixes(replace(node, path=self._inside(node.path)))
+
     def entry_documents(self) -> dict[Key, bytes]:
         return self.inner.entry_documents()
 
@@ -93,6 +108,9 @@ class RootedLayout(Layout):
 
     def copy_key(self, path: NodePath) -> Key | None:
         return self.inner.copy_key(self._inside(path))
+
+    def copy_fault(self, key: Key, data: bytes, *, of_members: bool) -> str | None:
+        return self.inner.copy_fault(key, data, of_members=of_members)
 
     def new_copy(self, path: NodePath, documents: Documents) -> dict[Key, bytes]:
         return self.inner.new_copy(self._inside(path), documents)
