@@ -21,9 +21,6 @@ from zarrfs.codecs.numpy_filter import NumpyFilter
 from zarrfs.errors import MetadataError
 from zarrfs.model.codec_spec import CodecSpec
 
-# Limit of the table of all labels, whose fixed length is that of the longest.
-_MAX_TABLE_NBYTES = 64 * 1024 * 1024
-
 
 class Categorize(NumpyFilter):
     """``labels``; ``dtype`` is the type of the elements, objects or fixed-length text; ``astype`` that of the codes, |u1 by default."""
@@ -43,7 +40,8 @@ class Categorize(NumpyFilter):
         super().__init__(None)
         self._types = (dtype, astype)
         self._codes = {"": 0} | {label: index + 1 for index, label in enumerate(labels)}
-        self._table = np.empty(len(labels) + 1, dtype)
+        # Objects, as the memory of text of a fixed length has no relation to that of the labels.
+        self._table = np.empty(len(labels) + 1, object)
         self._table[:] = ["", *labels]
 
     @classmethod
@@ -54,8 +52,8 @@ class Categorize(NumpyFilter):
         labels = spec.configuration.get("labels")
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
             raise MetadataError(f"codec {spec.name}: labels must be a list of strings, not {short(labels)}")
-        if not dtype.itemsize or (len(labels) + 1) * dtype.itemsize > _MAX_TABLE_NBYTES:
-            raise MetadataError(f"codec {spec.name}: {len(labels)} labels of type {dtype}: no size, or above the limit")
+        if not dtype.itemsize:
+            raise MetadataError(f"codec {spec.name}: labels of type {dtype} have no size")
         return cls(tuple(labels), dtype, astype)
 
     @classmethod
@@ -76,7 +74,7 @@ class Categorize(NumpyFilter):
         if flat.size and not 0 <= int(flat.min()) <= int(flat.max()) < len(self._table):
             raise ValueError(f"code without a label (there are {len(self._table) - 1})")
         decoded: NDArray = self._table[flat.astype(np.intp)]
-        return decoded
+        return decoded.astype(self._types[0], copy=False)
 
 
 PLUGIN = Categorize

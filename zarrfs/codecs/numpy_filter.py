@@ -29,8 +29,9 @@ from zarrfs.model.data_type import little_endian
 NUMBERS = "iuf"
 # Types accepted by a filter that casts: numbers and types that NumPy stores as numbers.
 CASTABLE = "biufcmM"
-# Elements filtered at once in large chunks.
+# Elements filtered at once in large chunks, and the maximum of their bytes: fixed-length text may take megabytes each.
 _BLOCK = 1 << 18
+_BLOCK_NBYTES = 16 * _BLOCK
 
 _LIBRARY_ERRORS = (ValueError, TypeError, RuntimeError, IndexError, OverflowError, ZeroDivisionError)
 
@@ -151,26 +152,28 @@ class NumpyFilter(ArrayArrayCodec):
                 threads.go_on()
                 out[1 + start // 8 : 1 + -(-(start + _BLOCK) // 8)] = np.packbits(flat[start : start + _BLOCK])
             return out
-        for start in range(0, flat.size, _BLOCK):
+        block = _block(flat.dtype, encoded)
+        for start in range(0, flat.size, block):
             threads.go_on()
             begin = max(0, start - 1) if self.after_another else start
-            out[start : start + _BLOCK] = self.run_encode(flat[begin : start + _BLOCK]).view(encoded)[start - begin :]
+            out[start : start + block] = self.run_encode(flat[begin : start + block]).view(encoded)[start - begin :]
         return out
 
     def _decode_large(self, flat: NDArray) -> NDArray:
         if self.bits_to_a_byte:
             return self._bits_of_large(flat)
-        decoded, _ = self.types(flat.dtype)
+        decoded, encoded = self.types(flat.dtype)
         out = spill.array((flat.size,), decoded)
-        for start in range(0, flat.size, _BLOCK):
+        block = _block(decoded, encoded)
+        for start in range(0, flat.size, block):
             threads.go_on()
-            part = out[start : start + _BLOCK]
+            part = out[start : start + block]
             if self.after_another:
-                part[...] = flat[start : start + _BLOCK]
+                part[...] = flat[start : start + block]
                 part[0] += out[start - 1] if start else part.dtype.type(0)
                 np.cumsum(part, out=part)
             else:
-                part[...] = self.run_decode(flat[start : start + _BLOCK]).view(decoded)
+                part[...] = self.run_decode(flat[start : start + block]).view(decoded)
         return out
 
     def _bits_of_large(self, flat: NDArray) -> NDArray:
@@ -232,6 +235,11 @@ def with_types(spec: CodecSpec, dtype: Dtype | None = None) -> CodecSpec:
     if config.get("astype") is None and config.get("dtype") is not None:
         config["astype"] = config["dtype"]
     return spec if config == spec.configuration else CodecSpec(spec.name, config)
+
+
+def _block(decoded: Dtype, encoded: Dtype) -> int:
+    """Return the number of elements of these types that are filtered at once."""
+    return max(1, min(_BLOCK, _BLOCK_NBYTES // max(decoded.itemsize, encoded.itemsize)))
 
 
 def _elements(data: Buffer, dtype: Dtype) -> NDArray:
