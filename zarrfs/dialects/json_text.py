@@ -11,6 +11,7 @@ between two pieces, for any document.
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import math
 import re
@@ -220,7 +221,7 @@ class JsonText:
         open_at: list[int] = []
         cut_at: list[int] = []
         values, last = 0, 0
-        for start, stop in self._tokens():
+        for start, stop in _tokens(self.text):
             values += self.text.count(",", last, start)
             last = stop
             token = self.text[start]
@@ -253,35 +254,6 @@ class JsonText:
             raise ValueError(f"more than {MAX_VALUES} values in one document")
         if len(open_at) and not self.is_small:
             raise json.JSONDecodeError("Unterminated array or object", self.text, open_at[-1])
-
-    def _tokens(self) -> Iterator[tuple[int, int]]:
-        """Yield the extents of brackets, and of strings, since a bracket within one does not count.
-
-        A single expression for a whole string would hold the interpreter for a second.
-        """
-        text, at = self.text, 0
-        while at < len(text):
-            for found in _TOKEN.finditer(text, at, at + _PIECE_NBYTES):
-                start, stop = found.span()
-                if text[start] == '"' and found.lastindex is None:
-                    # It ends beyond this piece.
-                    at = self._end_of_string(start)
-                    yield start, at
-                    break
-                yield start, stop
-            else:
-                at += _PIECE_NBYTES
-
-    def _end_of_string(self, start: int) -> int:
-        text, at = self.text, start + 1
-        while True:
-            found = _IN_STRING.match(text, at, at + _PIECE_NBYTES)
-            stop = found.end() if found is not None else at
-            if text[stop : stop + 1] == '"':
-                return stop + 1
-            if stop == at:
-                raise json.JSONDecodeError("Unterminated string starting at", text, start)
-            at = stop
 
 
 class _Reader:
@@ -339,6 +311,52 @@ class _Reader:
         self._parsed += _values(self._text, start, stop)
         if self._parsed > _MAX_PARSED:
             raise ValueError(f"more than {_MAX_PARSED} values outside attributes")
+
+
+def _tokens(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the extents of brackets, and of strings, since a bracket within one does not count.
+
+    A single expression for a whole string would hold the interpreter for a second.
+    """
+    at = 0
+    while at < len(text):
+        for found in _TOKEN.finditer(text, at, at + _PIECE_NBYTES):
+            start, stop = found.span()
+            if text[start] == '"' and found.lastindex is None:
+                # It ends beyond this piece.
+                at = _end_of_string(text, start)
+                yield start, at
+                break
+            yield start, stop
+        else:
+            at += _PIECE_NBYTES
+
+
+def _end_of_string(text: str, start: int) -> int:
+    at = start + 1
+    while True:
+        found = _IN_STRING.match(text, at, at + _PIECE_NBYTES)
+        stop = found.end() if found is not None else at
+        if text[stop : stop + 1] == '"':
+            return stop + 1
+        if stop == at:
+            raise json.JSONDecodeError("Unterminated string starting at", text, start)
+        at = stop
+
+
+def end_of_value(data: bytes) -> int:
+    """Return the number of bytes up to the end of the object, list or text at the start of ``data``, which is not checked."""
+    depth = 0
+    try:
+        # A character for each byte: brackets and quotation marks are never part of another character in UTF-8.
+        # More of them than these are of a document that `JsonText` refuses.
+        for start, stop in itertools.islice(_tokens(text := data.decode("latin-1")), 2 * MAX_VALUES + 2):
+            depth += (text[start] in "[{") - (text[start] in "]}")
+            if depth <= 0:
+                return stop
+    except json.JSONDecodeError:
+        pass
+    return len(data)
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.dialects.documents import check_bare_tokens, parse_object
+from zarrfs.dialects.json_text import MAX_NBYTES, end_of_value
 from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry
 from zarrfs.hierarchy.new_nodes import reread_above
 from zarrfs.hierarchy.unforeseen import require_readable
@@ -80,6 +80,11 @@ class NodeDocument(DocumentContent):
         return shown[0] if shown is not None else None
 
     async def publish(self, data: Buffer) -> None:
+        if (nbytes := memoryview(data).nbytes) > MAX_NBYTES:
+            # Before it is copied: it may be larger than memory.
+            raise ContentInvalid(
+                f"{self.ident}: document of {nbytes} bytes exceeds the limit of {MAX_NBYTES} bytes", key=self.ident
+            )
         async with self._editing() as node:
             self._context.editor.require_settled(self.path)
             written = await self._without_remains(bytes(data))
@@ -102,7 +107,7 @@ class NodeDocument(DocumentContent):
 
         netCDF-C does not truncate its documents, and ignores the error of close(2): its attributes would be lost.
         """
-        end = await threads.cpu(len(written), _end_of_object, written)
+        end = await threads.cpu(len(written), end_of_value, written)
         if not written[end:].strip():
             return written
         shown = await self.load()
@@ -237,15 +242,6 @@ def parsed(ident: str, data: bytes, loose: Collection[tuple[str, ...]] = ()) -> 
         return parse_object(ident, data, loose)
     except MetadataError as error:
         raise ContentInvalid(str(error), key=ident) from error
-
-
-def _end_of_object(text: bytes) -> int:
-    """Return the number of bytes up to the end of the JSON object at the start of ``text``; all, if there is none."""
-    try:
-        characters = text.decode()
-        return len(characters[: json.JSONDecoder().raw_decode(characters)[1]].encode())
-    except (ValueError, RecursionError):
-        return len(text)
 
 
 def check_attributes(ident: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:

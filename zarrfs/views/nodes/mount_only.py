@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,11 +31,12 @@ from zarrfs.views.group_directory import node_ident
 _REMEMBERED = 1000
 _REMOVED = 100_000
 _TEXT_NBYTES = 64 * 1024
+_SHORT_NBYTES = 1024
 
 
 @dataclass(slots=True)
 class _Written:
-    """The written form of a document while the view generates ``rendered`` for it (None: the node has no such document).
+    """The written form of a document while the view generates ``rendered``, a `_mark`, for it (None: the node has no such document).
 
     ``beyond``: what the written form says beyond it (`ViewFormat.beyond`)."""
 
@@ -195,7 +197,7 @@ class MountOnly:
         self.changes += 1
         self._written.take(document)
         if rendered is not None:
-            self._hidden[document] = rendered
+            self._hidden[document] = _mark(rendered)
 
     def show(self, document: str) -> None:
         """Show the name of a hidden document."""
@@ -207,7 +209,7 @@ class MountOnly:
         """Return True if the name is hidden."""
         if document in self._hidden_meanwhile:
             return True
-        if document in self._hidden and self._hidden[document] != rendered:
+        if document in self._hidden and (rendered is None or self._hidden[document] != _mark(rendered)):
             del self._hidden[document]
         return document in self._hidden
 
@@ -224,19 +226,19 @@ class MountOnly:
     def text(self, document: str, rendered: bytes | None, beyond: bytes | None = None) -> bytes | None:
         """Return the document as written, if that is recorded, and what it says still holds, else ``rendered``."""
         known = self._written.get(document)
-        if known is None or known.text is None or (known.rendered, known.beyond) != (rendered, beyond):
+        if known is None or known.text is None or known.beyond != beyond or known.rendered != _mark_of(rendered):
             return rendered
         return known.text
 
     def mtime_ns(self, document: str, rendered: bytes | None) -> int | None:
         """Return the time that was set; None if there is none."""
         known = self._written.get(document)
-        return known.mtime_ns if known is not None and known.rendered == rendered else None
+        return known.mtime_ns if known is not None and known.rendered == _mark_of(rendered) else None
 
     def _remember(self, document: str, rendered: bytes | None) -> _Written:
-        known = self._written.take(document)
-        if known is None or known.rendered != rendered:
-            known = _Written(rendered)
+        known, mark = self._written.take(document), _mark_of(rendered)
+        if known is None or known.rendered != mark:
+            known = _Written(mark)
         self._written[document] = known
         if len(self._written) > _REMEMBERED:
             del self._written[next(iter(self._written))]
@@ -270,3 +272,12 @@ class MountOnly:
 
     def _kinds(self) -> Sequence[PathIndex]:
         return self._new, self._unwritten, self._undecided, self._created_arrays, self._unlisted
+
+
+def _mark(rendered: bytes) -> bytes:
+    """Return what to remember of a document: equal for equal ones, and short, as a document may have megabytes."""
+    return rendered if len(rendered) <= _SHORT_NBYTES else hashlib.blake2b(rendered, digest_size=32).digest()
+
+
+def _mark_of(rendered: bytes | None) -> bytes | None:
+    return None if rendered is None else _mark(rendered)
