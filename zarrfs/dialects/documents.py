@@ -33,6 +33,8 @@ from zarrfs.model.unparsed import Unparsed
 # The lowest limit of the supported NumPy versions.
 MAX_NDIM = 32
 MAX_INTEGER = 2**63 - 1
+# Size from which a text may be written without indentation.
+_LONG_NBYTES = 1 << 20
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|NaN|-?Infinity', re.DOTALL)
 # An escape that is not itself escaped: an even number of backslashes precedes it.
@@ -70,7 +72,8 @@ def is_object(value: Any) -> bool:
 def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False, compact: bool = False) -> bytes:
     """Return ``value`` as JSON in ASCII, as zarr-python writes it (version 2: indent 4, sorted; version 3: indent 2).
 
-    `Unparsed` members keep their text and its indentation. Infinite and undefined floats become the bare tokens that `parse_object`
+    `Unparsed` members keep their text and its indentation. A long text is not indented if that would double it: of nested lists, a few
+    hundred kilobytes would exceed the limit of a document. Infinite and undefined floats become the bare tokens that `parse_object`
     accepts; its results are therefore always writable.
     """
     kept: list[bytes] = []
@@ -84,6 +87,8 @@ def dump(value: Any, *, indent: int | str | None = None, sort_keys: bool = False
     separators = (",", ":") if compact else (",", ": ") if indent is not None else None
     if indent is not None and not compact:
         text = dumps_indented(value, indent, sort_keys=sort_keys, default=placeholder).encode("ascii")
+        if len(text) > _LONG_NBYTES and len(text) > 2 * len(json.dumps(value, default=lambda _: _PLACEHOLDER)):
+            return dump(value, sort_keys=sort_keys)
     else:
         text = json.dumps(value, indent=indent, sort_keys=sort_keys, separators=separators, default=placeholder).encode("ascii")
     if b"Infinity" in text:

@@ -59,6 +59,15 @@ class Overflowing(float):
         return self.text
 
 
+def fault_of(data: bytes) -> str | None:
+    """Return why a document that was put together cannot be read again; None if it can."""
+    try:
+        JsonText(data)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 class LargeDocument(bytes):
     """A document that is measured once for all its readers. The measurement lives as long as the document."""
 

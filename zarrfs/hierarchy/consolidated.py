@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
-from zarrfs.dialects.json_text import MAX_NBYTES
-from zarrfs.errors import StoreAccessDenied
+from zarrfs.dialects.json_text import MAX_DEPTH, MAX_NBYTES, MAX_VALUES, fault_of
+from zarrfs.errors import MetadataError, StoreAccessDenied
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.putting import put_all, sync_first
 from zarrfs.hierarchy.revising import Change, Read, put_each, revise
@@ -20,6 +20,9 @@ from zarrfs.stores.base import Store
 from zarrfs.stores.values import MISSING
 
 log = logging.getLogger(__name__)
+
+# A document with no more brackets is within the limit of nesting in every copy, which adds a few levels.
+_FEW_LEVELS = MAX_DEPTH - 8
 
 
 class ConsolidatedCopies:
@@ -146,7 +149,7 @@ class ConsolidatedCopies:
         return await self._is_any_stored([key for key in keys if key is not None])
 
     async def make(self, layout: Layout, path: NodePath) -> bool:
-        """Create a copy in the group at ``path``, of itself and all below it; return False if its layout has no copies."""
+        """Create a copy in the group at ``path``, of itself and all below it; return False if its layout has none, or none so large."""
         documents = await self._hierarchy.documents((*layout.document_keys(path), *layout.consolidated_keys(path)))
         new = layout.new_copy(path, documents)
         if new:
@@ -155,6 +158,10 @@ class ConsolidatedCopies:
         documents |= await self._hierarchy.documents(_documents_for(layout, paths))
         documents |= new
         new |= await threads.cpu(weight(documents), layout.copies_with, paths, documents)
+        for key, value in new.items():
+            if (fault := await threads.cpu(len(value), _fault, value, [*documents.values()])) is not None:
+                log.warning("%s: consolidated copy not stored, as it could not be read again: %s", key, fault)
+                return False
         await put_all(self._store, new, on_disk=True)
         return bool(new)
 
@@ -194,11 +201,24 @@ class ConsolidatedCopies:
 
         await revise(self._hierarchy.stored, keys, self.noting(layout, change), put)
 
-    def noting(self, layout: Layout, change: Change) -> Change:
-        """Return ``change``, which then also logs copies that are too large or unreadable, and so stay as they are: each once."""
+    def noting(self, layout: Layout, change: Change, own: Collection[Key] = ()) -> Change:
+        """Return ``change``, which then also logs copies that are too large or unreadable, and so stay as they are: each once.
+
+        So does one that the change would make so: a copy may be in the document of a group, which would be unreadable with it. ``own``:
+        documents that are no copies: for such a one the change raises `MetadataError`.
+        """
 
         def noted(documents: dict[Key, bytes]) -> dict[Key, bytes]:
             changed = change(documents)
+            parts = [documents[key] for key in documents.keys() - changed.keys()] + [changed[key] for key in own if key in changed]
+            for key, value in [*changed.items()]:
+                if value == documents.get(key):
+                    continue
+                if key not in own and (fault := _fault(value, parts)) is not None:
+                    self._stays(key, f"unreadable with this change ({fault})")
+                    changed = {each: value for each, value in changed.items() if each != key}
+                elif len(value) > MAX_NBYTES:
+                    raise MetadataError(f"{key}: could not be read again: {fault_of(value)}", key=key)
             # A document of a node would have raised an error.
             for key in documents.keys() - changed.keys() - self._outdated:
                 if len(documents[key]) > MAX_NBYTES:
@@ -251,3 +271,15 @@ def folder_beside(layout: Layout, path: NodePath) -> tuple[Prefix, ...]:
     """
     is_own = path.prefix[len(layout.prefix) :].partition("/")[0] in layout.own_names
     return () if layout.per_node or is_own else (path.prefix,)
+
+
+def _fault(copy: bytes, parts: Iterable[bytes]) -> str | None:
+    """Return why a document could not be read again that was put together of a readable one and ``parts``; None if it could."""
+    if (
+        len(copy) <= MAX_NBYTES
+        and sum(map(copy.count, (b",", b"[", b"{"))) <= MAX_VALUES
+        and all(sum(map(each.count, (b"[", b"{"))) <= _FEW_LEVELS for each in parts)
+    ):
+        # A measurement takes half a second for a large one.
+        return None
+    return fault_of(copy)

@@ -437,7 +437,7 @@ class NodeEditor:
 
     async def _amend(self, layout: Layout, path: NodePath, edit: Edit) -> None:
         keys = (*layout.document_keys(path), *layout.consolidated_keys(path))
-        change = self._copies.noting(layout, lambda found: layout.amend(path, found, edit))
+        change = self._copies.noting(layout, lambda found: layout.amend(path, found, edit), layout.document_keys(path))
         steps: Ends = []
         try:
             with fences.collected() as steps:

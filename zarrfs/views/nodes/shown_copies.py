@@ -16,7 +16,7 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ from zarrfs import threads
 from zarrfs.arrays.concurrency import each_found, in_order
 from zarrfs.dialects.documents import in_characters, parse_object
 from zarrfs.dialects.json_text import MAX_NBYTES
-from zarrfs.errors import NameInvalid, StoreAccessDenied, StoreError, StoreTimeout, ZarrfsError, raise_first
+from zarrfs.errors import MetadataError, NameInvalid, StoreAccessDenied, StoreError, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.keys import NodePath
 from zarrfs.model.metadata import ArrayNode, GroupNode, UnsupportedNode
 from zarrfs.stores.values import latest
@@ -186,8 +186,10 @@ class ShownCopies:
         name = self._view_format.copy_document
         shown = await self.shown(group, name, (await self._view_format.shown_documents(group)).get(name))
         copy = self._known(group.path)
-        if shown is not None and copy is not None and parse_object(name, shown[0]) == parse_object(name, written):
-            self._view_format.state.wrote(_spelled(self._view_format.ident(group.path, name)), copy.digest, written)
+        # The one shown may be above the limits of a document that is read.
+        with suppress(MetadataError):
+            if shown is not None and copy is not None and parse_object(name, shown[0]) == parse_object(name, written):
+                self._view_format.state.wrote(_spelled(self._view_format.ident(group.path, name)), copy.digest, written)
 
     def set_mtime(self, group: NodePath, mtime_ns: int) -> None:
         """Record utimens(2) of the document with the copy, while its content stays the same."""
