@@ -12,6 +12,9 @@ from zarrfs.errors import KeyUnusable, MetadataError
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.unparsed import Unparsed
 
+MAX_PATHS_LENGTH = 16 << 20
+"""Limit of the paths of all groups in a copy together: a path of n parts has n - 1 groups above it, with paths as long."""
+
 
 def zmetadata_documents(key: str, data: bytes) -> dict[str, Any]:
     """Return the members of a ``.zmetadata`` document of format 1 by name, from ``data``, the value of ``key``.
@@ -36,6 +39,7 @@ def zmetadata_fault(key: str, data: bytes, *, of_members: bool) -> str | None:
     try:
         with documents.naming(key):
             members = _members(key, data)
+            prefixes_of(members)
     except MetadataError as error:
         return str(error).removeprefix(f"{key}: ")
     bad = [name for name, each in members.items() if not documents.is_object(each)] if of_members else []
@@ -51,13 +55,35 @@ def _members(key: str, data: bytes) -> Mapping[str, Any]:
 
 
 def children_by_path(paths: Iterable[NodePath]) -> dict[NodePath, frozenset[str]]:
-    """Return the names of the children of each node: the nodes at ``paths``, and those above them, which are implicit groups."""
+    """Return the names of the children of each node: the nodes at ``paths``, and those above them, which are implicit groups.
+
+    Raises `MetadataError` for paths of so many parts that these take much memory.
+    """
     children: dict[NodePath, set[str]] = {}
+    left = MAX_PATHS_LENGTH
     for path in paths:
         while path != "/" and path.name not in children.setdefault(path.parent, set()):
             children[path.parent].add(path.name)
             path = path.parent
+            left = _less(left, path)
     return {path: frozenset(names) for path, names in children.items()}
+
+
+def prefixes_of(names: Iterable[str]) -> set[str]:
+    """Return what is before any of the slashes in ``names``. Raises `MetadataError` as `children_by_path`."""
+    found: set[str] = set()
+    left = MAX_PATHS_LENGTH
+    for name in names:
+        while (cut := name.rfind("/")) > 0 and (name := name[:cut]) not in found:
+            found.add(name)
+            left = _less(left, name)
+    return found
+
+
+def _less(left: int, path: str) -> int:
+    if len(path) > left:
+        raise MetadataError(f"paths of nodes, and of groups above them, exceed the limit of {MAX_PATHS_LENGTH} characters")
+    return left - len(path)
 
 
 def groups_between(group: NodePath, path: NodePath) -> Sequence[NodePath]:

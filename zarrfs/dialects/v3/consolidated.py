@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zarrfs.dialects import documents
-from zarrfs.dialects.consolidated import children_by_path
+from zarrfs.dialects.consolidated import children_by_path, prefixes_of
 from zarrfs.dialects.v3.names import node_path
 from zarrfs.errors import MetadataError
 from zarrfs.keys import NodePath
@@ -64,6 +64,7 @@ class CopiedDocuments:
     def __init__(self, copied: Mapping[str, Any]) -> None:
         self._documents = copied
         self._parents: set[str] | None = None
+        self._are_known = True
 
     def is_group(self, relative: str) -> bool:
         """Return True if the copy has a group at ``relative``."""
@@ -75,5 +76,10 @@ class CopiedDocuments:
     def below(self, relative: str) -> list[str]:
         """Return the paths below ``relative``."""
         if self._parents is None:
-            self._parents = {name[:at] for name in self._documents for at, each in enumerate(name) if each == "/"}
-        return [name for name in self._documents if name.startswith(relative + "/")] if relative in self._parents else []
+            try:
+                self._parents = prefixes_of(self._documents)
+            except MetadataError:
+                # The copy is not read, but kept up to date.
+                self._parents, self._are_known = set(), False
+        may_be_above = relative in self._parents or not self._are_known
+        return [name for name in self._documents if name.startswith(relative + "/")] if may_be_above else []
