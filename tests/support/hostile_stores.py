@@ -325,6 +325,10 @@ def long_strings(folder: Path) -> Path:
     return _everywhere(folder, b'"' + b"\\u0000\\ud800" * 700_000 + b'"')
 
 
+def one_escape(folder: Path) -> Path:
+    return write(folder / "s", {".zgroup": GROUP, ".zattrs": b'{"a":"' + b"x" * 15_000_000 + b'\\u00e9"}'})
+
+
 def wide_names(folder: Path) -> Path:
     names = {("n" * 8_000_000): 1} | {f"attribute {number:0100}": "v" * 100 for number in range(30_000)}
     values = {"a/.zarray": array_document((4,), (4,)), "a/.zattrs": json.dumps(names).encode(), "a/0": bytes(16)}
@@ -376,6 +380,15 @@ def many_large_arrays(folder: Path) -> Path:
     return _one_of_each(folder, share(3000), {"zarr.json": named}, "n")
 
 
+def long_labels(folder: Path) -> Path:
+    """Write labels of text of 16 MB each, by their type."""
+    values = {".zgroup": GROUP}
+    for number in range(60):
+        codec = {"id": "categorize", "labels": [f"{number}", "b", "c"], "dtype": "<U4000000", "astype": "|u1"}
+        values |= {f"a{number}/.zarray": array_document((40,), (40,), "<U4000000", filters=[codec]), f"a{number}/0": bytes(40)}
+    return write(folder / "s", values)
+
+
 def _one_of_each(folder: Path, count: int, documents: dict[str, bytes], prefix: str = "a") -> Path:
     store = write(folder / "s", {".zgroup": GROUP})
     beside = write(folder / f"beside-{prefix}", documents)
@@ -421,6 +434,21 @@ def consolidated3(folder: Path) -> Path:
         "consolidated_metadata": {"kind": "inline", "must_understand": False, "metadata": metadata},
     }
     return write(folder / "s", {"zarr.json": json.dumps(copy).encode(), "a0/c/0": bytes(4)})
+
+
+def deep_copies(folder: Path) -> Path:
+    """Write consolidated copies with paths of 60,000 parts."""
+    name = "/".join("a" * 60_000)
+    group = {"zarr_format": 3, "node_type": "group"}
+    copy = {"kind": "inline", "must_understand": False, "metadata": {"b": group, name: group}}
+    members = {".zgroup": {"zarr_format": 2}, f"{name}/.zgroup": {"zarr_format": 2}}
+    values = {
+        "zarr.json": json.dumps(group | {"consolidated_metadata": copy}).encode(),
+        "b/zarr.json": json.dumps(group).encode(),
+        "two/.zgroup": GROUP,
+        "two/.zmetadata": json.dumps({"zarr_consolidated_format": 1, "metadata": members}).encode(),
+    }
+    return write(folder / "s", values)
 
 
 # --- names ----------------------------------------------------------------------------------------------------------------------
@@ -588,6 +616,7 @@ STORES: dict[str, Hostile] = {
     "wide documents": Hostile(wide_documents, [LIST_ALL, READ_ALL]),
     "long numbers": Hostile(long_numbers, [LIST_ALL, READ_ALL]),
     "long strings": Hostile(long_strings, [LIST_ALL, READ_ALL]),
+    "one escape in long attributes": Hostile(one_escape, ["cat $M/chunks/.zattrs", "ls -l $M/chunks", "wc $M/zarr3/zarr.json"]),
     "wide names": Hostile(wide_names, [LIST_ALL, READ_ALL, "getfattr -d -R $M/chunks"]),
     "a long fill value": Hostile(long_fill_value, [LIST_ALL, READ_ALL]),
     "long fill values": Hostile(
@@ -598,9 +627,13 @@ STORES: dict[str, Hostile] = {
     "many arrays of large attributes": Hostile(many_large_attributes, [LIST_ALL, "ls $M/npy", "find $M/chunks", _GETFATTR]),
     "many arrays of wide attributes": Hostile(many_wide_attributes, [LIST_ALL, "find $M -type f", _GETFATTR]),
     "many arrays of large documents": Hostile(many_large_arrays, [LIST_ALL, "ls $M/npy", "find $M/chunks", _GETFATTR]),
+    "long labels": Hostile(
+        long_labels, [LIST_ALL, "head -c 1M $M/npy/a1.npy", "head -c 1M $M/chunks/a2/0", "tail -c 1M $M/npy/a3.npy"]
+    ),
     "10,000 codecs": Hostile(many_codecs, [LIST_ALL, READ_ALL]),
     "many nodes in a copy": Hostile(consolidated, [LIST_ALL, "cat $M/chunks/.zmetadata"]),
     "many nodes in a copy of v3": Hostile(consolidated3, [LIST_ALL, "cat $M/zarr3/zarr.json"]),
+    "paths of 60,000 parts in copies": Hostile(deep_copies, [LIST_ALL, READ_ALL, 'echo "{}" > $M/chunks/b/.zattrs'], ()),
     "many keys": Hostile(many_keys, ["ls -l $M/raw/a", "ls -l $M/chunks/a", "ls -l $M/zarr3/a/c", "cat $M/npy/a.npy"]),
     "many arrays": Hostile(many_arrays, [f"ls -l $M/{view}" for view in ("raw", "chunks", "zarr3", "npy")]),
     "3,000 folders deep": Hostile(deep_folders, ["find $M", LIST_ALL]),

@@ -37,9 +37,11 @@ MAX_INTEGER = 2**63 - 1
 _LONG_NBYTES = 1 << 20
 
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|NaN|-?Infinity', re.DOTALL)
-# An escape that is not itself escaped: an even number of backslashes precedes it.
+# One escape of a character, or a run of others, of which the second of two backslashes may precede a "u". It begins with a literal, which
+# the library finds at the speed of memory: otherwise a search in a large document would hold the interpreter for a second.
 _ESCAPED = re.compile(
-    rb"(?<!\\)(?P<before>(?:\\\\)*+)\\u(?:(?P<high>[dD][89abAB][0-9a-fA-F]{2})\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2})|(?P<code>[0-9a-fA-F]{4}))"
+    rb"\\(?:u(?:(?P<high>[dD][89abAB][0-9a-fA-F]{2})\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2})|(?P<code>[0-9a-fA-F]{4}))|[^u](?:\\[^u])*+)",
+    re.DOTALL,
 )
 # Cannot occur in a document: it is random for each process.
 _PLACEHOLDER = uuid.uuid4().hex
@@ -114,10 +116,10 @@ def _character(escaped: re.Match[bytes]) -> bytes:
     if escaped["high"]:
         code = 0x10000 + ((int(escaped["high"], 16) & 0x3FF) << 10) + (int(escaped["low"], 16) & 0x3FF)
     else:
-        code = int(escaped["code"], 16)
+        code = int(escaped["code"] or b"0", 16)
         if code < 0xA0 or 0xD800 <= code < 0xE000:
             return escaped[0]
-    return escaped["before"] + chr(code).encode()
+    return chr(code).encode()
 
 
 def patched(key: str, data: bytes, path: Sequence[str], value: Any) -> bytes:
@@ -341,6 +343,8 @@ def _with_text(value: Any) -> Any:
 
 def _bare_tokens(value: Any) -> list[str]:
     data = value.data if isinstance(value, Unparsed) else dump(value)
+    if b"NaN" not in data and b"Infinity" not in data:
+        return []
     return [found[0].decode() for found in _TOKEN.finditer(data) if not found[0].startswith(b'"')]
 
 
