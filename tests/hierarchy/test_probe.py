@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -13,9 +14,11 @@ from tests.support.arrays import reading
 from tests.support.small_shards import UnlistableStore
 from tests.support.stores import fill
 from zarrfs.errors import StoreAccessDenied
+from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 from zarrfs.stores.memory import MemoryStore
+from zarrfs.stores.opening import open_store
 from zarrfs.stores.values import Answer, Denied, DirEntry
 from zarrfs.transformers.intercepting import InterceptingStore, Operation
 
@@ -151,3 +154,28 @@ async def test_a_folder_that_may_not_be_listed_is_asked_for_what_decides() -> No
     for known in ("/", "/g"):
         await hierarchy.node(NodePath(known))
     assert type(await hierarchy.node(NodePath("/g/x"))).__name__ == "ArrayNode"
+
+
+@pytest.mark.parametrize(("parts", "is_group"), [(33, False), (34, True), (2000, True)])
+@trio_test
+async def test_folders_deeper_than_any_chunk_are_no_remains_of_one(parts: int, is_group: bool) -> None:
+    """Each was listed, down to the deepest: in a zip with a name of 32,000 parts for half a minute."""
+    store = Rounds(MemoryStore())
+    await fill(store, {"zarr.json": V3_GROUP, "/".join("7" * parts): b"x"})
+    hierarchy = reading(store).hierarchy
+    assert await hierarchy.node(NodePath("/")) is not None
+    store.requests.clear()
+    assert (await hierarchy.node(NodePath("/7")) is not None) == is_group
+    assert sum(store.requests) < 200
+
+
+@trio_test
+async def test_empty_folders_count_as_keys_do(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / "c" / str(number)).mkdir(parents=True)
+    (tmp_path / "c/0/0").write_bytes(b"x")
+    store = Rounds(await open_store(str(tmp_path)))
+    assert not await holds_only_chunks(store, Prefix("c/"), most=5)
+    assert len(store.requests) < 5
+    assert await holds_only_chunks(store, Prefix("c/"))
+    await store.aclose()

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iter
 from typing import NamedTuple
 
 from zarrfs.dialects.base import Layout
+from zarrfs.dialects.documents import MAX_NDIM
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
@@ -34,9 +35,10 @@ GetDocuments = Callable[[tuple[Key, ...]], Awaitable[Mapping[Key, Document | Sto
 # Number of names requested below a path; folders with more are distinguished from nodes by documents only.
 _MAX_NAMES = 256
 
-# Chunk keys, relative to the array's folder, in any layout; and names of folders on the way to them.
-_CHUNK_KEY = re.compile(r"c|(?:c[/.]?)?\d+(?:[./]\d+)*|__zdata__/\d+(?:\.\d+)*(?:\.\w+)?")
-_PART_OF_CHUNK_KEY = re.compile(r"c|__zdata__|(?:c/?)?\d+(?:/\d+)*")
+# Chunk keys, relative to the array's folder, in any layout; and names of folders on the way to them. No array has more dimensions.
+_MORE = MAX_NDIM - 1
+_CHUNK_KEY = re.compile(rf"c|(?:c[/.]?)?\d+(?:[./]\d+){{,{_MORE}}}|__zdata__/\d+(?:\.\d+){{,{_MORE}}}(?:\.\w+)?")
+_PART_OF_CHUNK_KEY = re.compile(rf"c|__zdata__|(?:c/?)?\d+(?:/\d+){{,{_MORE}}}")
 _MAX_KEYS = 10_000
 
 
@@ -159,7 +161,7 @@ class Probe:
 async def holds_only_chunks(
     store: Store, prefix: Prefix, first: Sequence[DirEntry] | None = None, *, most: float = _MAX_KEYS
 ) -> bool:
-    """Return True if keys lie below ``prefix``, and all of them could be chunks; False if there are more than ``most``.
+    """Return True if keys lie below ``prefix``, and all of them could be chunks; False if these, or folders, are more than ``most``.
 
     Without a document they are left of an array that was erased or never complete, and form no group. ``first``: known names there.
     """
@@ -171,7 +173,7 @@ async def holds_only_chunks(
         first and all(may_be_of_chunk(prefix[start:] + name, is_prefix) for name, is_prefix, _, _ in first)
     ):
         return False
-    keys = 0
+    keys = folders = 0
     pending = [prefix]
     while pending:
         here = pending.pop()
@@ -180,9 +182,10 @@ async def holds_only_chunks(
                 return False
             if is_prefix:
                 pending.append(here.child(name))
-                continue
-            keys += 1
-            if keys > most:
+                folders += 1
+            else:
+                keys += 1
+            if max(keys, folders) > most:
                 # There may be a document among further keys.
                 return False
     return keys > 0
