@@ -325,6 +325,7 @@ def fill(value: Any, dtype: Any, *, as_text: bool = False) -> bytes | None:
         ("|S4", "ZmY=", b"ff\0\0"),
         ("|S4", "", b"\0\0\0\0"),
         ("|S4", "0x61620000", b"ab\0\0"),
+        ("|S4", 0, b"0\0\0\0"),
         ("<U2", "?", "?".encode("utf-32-le") + bytes(4)),
         ("<U4", "0xab", "0xab".encode("utf-32-le")),
         ([("a", "<i2"), ("b", ">i2")], "AQAAAg==", b"\1\0\2\0"),

@@ -10,7 +10,7 @@ Source: Zarr v3 core draft of 2022, "fill_value" (array metadata); stores of zar
 * An integer has no fraction and no exponent, and is in range.
 * Digits of another width are refused, also if they are valid base64 of a raw or structured element.
 * The draft does not define the fill values of its extensions. The software wrote base64 for its ``|S4``; the draft's ``S4`` has its fill
-  value as text. 0 means zeros in a struct.
+  value as text. 0 means zeros in a struct, and "0" in ``|S4``, as the software reads it.
 * null means undefined. The draft does not permit it, the software wrote it.
 """
 
@@ -57,7 +57,9 @@ def parse_fill(value: Any, stored: Stored, *, as_text: bool) -> bytes | None:
             return b"".join(_part(part, each, data_type) for each in parts)
         case "S" if as_text:
             return _from_text(data_type, value)
-        case "S" | "V" if type(value) is int and value == 0:
+        case "S" if type(value) is int and value == 0:
+            return b"0".ljust(stored.itemsize, b"\0")
+        case "V" if type(value) is int and value == 0:
             return bytes(stored.itemsize)
         case "V":
             return _reordered(fills.base64_from_json(data_type, value), stored, little_endian(stored))
