@@ -122,6 +122,13 @@ class InodeTable:
         self._inodes[ino] = parent.ino.to_bytes(_INO_NBYTES, "little") + stamp.to_bytes(_STAMP_NBYTES, "little") + os.fsencode(name)
         return ino
 
+    def is_open(self, ino: int) -> bool:
+        """Return True if a file of an inode is open."""
+        if not self._open:
+            return False
+        entry = self._inodes.get(ino)
+        return isinstance(entry, Inode) and entry.open_handles > 0
+
     def is_settled(self, ino: int) -> bool:
         """Return False if the attributes last recorded for an inode may have changed since they were requested (`Inode.settled`)."""
         entry = self._inodes.get(ino)

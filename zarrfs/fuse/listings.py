@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pyfuse3
 import trio
 
+from zarrfs.errors import ZarrfsError
 from zarrfs.fuse.handles import OpenDirectory
 from zarrfs.fuse.inode import Inode
 from zarrfs.fuse.inodes import UNKNOWN_FILE
@@ -37,10 +40,10 @@ class Listings:
 
     async def _reply(self, listing: OpenDirectory, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         start = max(0, start_id - len(_DOTS))
-        if listing.suspended and start_id:
+        if start and (listing.suspended or listing.has_dropped(start)):
             directory = await self._session.directory(listing.inode)
             await listing.resume(start, directory.entries, self._session.kernel_cache.epoch)
-        if start_id == 0 or listing.has_dropped(start):
+        if start_id == 0 or listing.suspended or listing.has_dropped(start):
             # POSIX requires the present content, after rewinddir(3) too; the folder may have been renamed since it was opened.
             entries = (await self._session.directory(listing.inode)).entries()
             await listing.restart(entries, self._session.kernel_cache.epoch)
@@ -69,7 +72,9 @@ class Listings:
             stamp = stamp_of(attributes) if size != SIZE_UNKNOWN else UNKNOWN_FILE
             ino = self._session.inodes.listed(listing.inode, name, stamp=stamp, since_ns=listing.since_ns)
             position += 1
-            settled = not self._session.files or self._session.inodes.is_settled(ino)
+            if self._session.inodes.is_open(ino) and not is_directory:
+                attributes, size = await self._attributes(ino, attributes, size)
+            settled = self._session.inodes.is_settled(ino)
             is_same = listing.epoch == self._session.kernel_cache.epoch
             path = None if is_same else below(listing.inode, name)
             shown = self._attributor.entry(ino, attributes, listing.epoch, path, settled=settled)
@@ -80,6 +85,25 @@ class Listings:
                 self._session.inodes.forget(ino, 1)
                 return
             is_empty = False
+
+    async def _attributes(self, ino: int, listed: Attributes, size: int) -> tuple[Attributes, int]:
+        """Return the present attributes of an open file, and its size; those that were ``listed`` if there are none.
+
+        The listing may have got its size before the file grew: the kernel would drop the pages beyond it, with what a mapping has written
+        there. Drops the reference if it raises.
+        """
+        inode, since_ns = self._session.inodes[ino], time.monotonic_ns()
+        try:
+            attributes = await self._session.attributes(inode)
+        except ZarrfsError:
+            inode.stamp = 0
+            return listed, size
+        except BaseException:
+            self._session.inodes.forget(ino, 1)
+            raise
+        inode.replied(inode.settled(stamp_of(attributes), since_ns))
+        inode.size = attributes.size
+        return attributes, attributes.size
 
     def _add_dots(self, folder: Inode, start_id: int, token: pyfuse3.ReaddirToken) -> bool:
         """Add the folder itself and the one above, unless their offsets are passed; return True if there is room for more.

@@ -85,9 +85,10 @@ class Temporaries:
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Return the entries directly below a folder: idents that consist of ``prefix`` (with its trailing slash) and a name."""
-        for ident, found in list(self._files.items()):
+        for ident in list(self._files):
             name = ident[len(prefix) :]
-            if ident.startswith(prefix) and "/" not in name and self.find(ident) is not None:
+            # As of now: it may have been written, replaced or removed since the listing began.
+            if ident.startswith(prefix) and "/" not in name and (found := self.find(ident)) is not None:
                 size, mtime_ns = len(found.value.data), found.mtime_ns
                 staged = self._staging.get(ident)
                 if staged is not None and staged.size is not None:
