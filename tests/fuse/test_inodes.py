@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 import tracemalloc
 
 import pytest
@@ -52,6 +53,20 @@ def test_lookups_are_counted() -> None:
     assert inodes[inode.ino] is inode
     inodes.closed(inode)
     assert len(inodes) == 1
+
+
+def test_a_file_renamed_over_a_name_that_was_listed_before_keeps_its_number() -> None:
+    inodes = table()
+    inodes.refer(inodes.root, "k", is_folder=False, stamp=stamp_of(Attributes(False, 10, 1)))
+    moved = inodes.refer(inodes.root, "new", is_folder=False, stamp=stamp_of(Attributes(False, 20, 2)))
+    inodes.add_open(moved)
+    listed_ns = time.monotonic_ns()
+    if (replaced := inodes.find("k")) is not None:
+        inodes.vanished(replaced)
+    inodes.move(moved, inodes.root, "k")
+    # With another number one file would have pages and sizes of two.
+    assert inodes.listed(inodes.root, "k", stamp=stamp_of(Attributes(False, 10, 1)), since_ns=listed_ns) == moved.ino
+    assert not inodes.is_settled(moved.ino)
 
 
 @pytest.mark.parametrize("is_listed", [False, True])

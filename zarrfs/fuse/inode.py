@@ -114,11 +114,12 @@ class Inode:
             self.stamp = 0
 
     def settled(self, stamp: int, since_ns: int) -> int:
-        """Return the ``stamp`` of attributes requested at ``since_ns``; 0 if it may have changed, as in `changing`, since then.
+        """Return the ``stamp`` of attributes requested at ``since_ns``; 0 if it may have changed since then, as in `changing`, or in that
+        another file had its name.
 
         With the older stamp it would become another file, with a size and pages of its own in the kernel, while the same one is open.
         """
-        if not self._changing and self._changed_ns < since_ns:
+        if not self._changing and self._changed_ns < since_ns and self._moved_ns < since_ns:
             return stamp
         self.stamp = 0
         return 0
