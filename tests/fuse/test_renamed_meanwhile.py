@@ -11,10 +11,11 @@ from trio.testing import trio_test, wait_all_tasks_blocked
 
 from tests.support.callers import CALLER
 from tests.support.drivers import DirectDriver, direct
+from zarrfs.buffers import Buffer
 from zarrfs.keys import Key, Prefix
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.folder.store import FolderStore
-from zarrfs.stores.values import KeyStat
+from zarrfs.stores.values import Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 
 
@@ -147,4 +148,42 @@ async def test_a_request_during_the_rename_is_about_what_is_renamed(step: str, t
         assert {key: await driver.stored(key) for key in ("g/k", "g/new", "h/k", "h/new")} == dict.fromkeys(
             ("g/k", "g/new", "h/k", "h/new")
         ) | found
+    await store.aclose()
+
+
+class SlowToSet(ForwardingStore):
+    """Values are set after ``goes_on`` only."""
+
+    def __init__(self, inner: FolderStore) -> None:
+        super().__init__(inner)
+        self.goes_on = trio.Event()
+        self.goes_on.set()
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        await self.goes_on.wait()
+        return await super().set(key, value, expect=expect)
+
+
+@pytest.mark.parametrize("new", ["l", "l.__lock"])
+@pytest.mark.parametrize("old", ["k", "k.__lock"])
+@trio_test
+async def test_a_mapping_written_back_during_the_rename_is_stored_under_the_new_name(old: str, new: str, tmp_path: Path) -> None:
+    store = SlowToSet(FolderStore(str(tmp_path)))
+    async with direct(store, cache_dir=str(tmp_path), watch="off") as driver:
+        handlers = driver.handlers
+        await driver.write(f"{driver.raw}/{old}", b"old")
+        opened = await handlers.open(await driver._ino(f"{driver.raw}/{old}"), os.O_RDWR, CALLER)
+        await handlers.write(opened.fh, 0, b"new")
+        store.goes_on = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(driver.rename, f"{driver.raw}/{old}", f"{driver.raw}/{new}")
+            # It publishes what is staged. For write(2) the kernel waits for its end, but not for pages.
+            await trio.lowlevel.checkpoint()
+            nursery.start_soon(handlers.write, opened.fh, 3, b" and more")
+            await wait_all_tasks_blocked()
+            store.goes_on.set()
+        await handlers.flush(opened.fh)
+        await handlers.release(opened.fh)
+        assert await driver.read(f"{driver.raw}/{new}") == b"new and more"
+        assert {old, new} & set(await driver.listdir(driver.raw)) == {new}
     await store.aclose()
