@@ -22,7 +22,6 @@ from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, Node, UnsupportedNode
 from zarrfs.stores.base import Store
-from zarrfs.stores.values import latest
 
 Found = tuple[Node, bytes, int | None, DocumentVersion, Source]
 """A node, a digest of its documents, their newest time, the document that describes it, and its origin."""
@@ -113,7 +112,8 @@ class NodeReader:
                 stat = found[key].stat
                 if document[0] is None:
                     document = key, stat.generation
-                newest = latest(newest, stat.mtime_ns)
+                if newest is None or (stat.mtime_ns is not None and stat.mtime_ns > newest):
+                    newest = stat.mtime_ns
             source = self._shared(source._replace(layout=layout.without_copy()))
             if documents and before is not None and before.digest == digest.digest() and _is_read_alike(before, source):
                 assert before.node is not None

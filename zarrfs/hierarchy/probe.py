@@ -10,7 +10,7 @@ reached (docs/design/010-layouts.md, 027-the-store-interface.md).
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from zarrfs.dialects.base import Layout
@@ -64,7 +64,7 @@ class Probe:
         """Return those of ``keys`` that may exist, by the names in the folder if they are known."""
         folder = self.path.prefix
         names = await self._all_names(folder) if self.path != ROOT and self._store.capabilities.list else None
-        return [key for key in keys if names is None or not _is_in(folder, key) or self._may_be(key, names)]
+        return [key for key in keys if names is None or not _is_in(folder, key) or key.name in names]
 
     async def by_layout(self) -> AsyncGenerator[tuple[Layout, dict[Key, Document]]]:
         """Yield each layout with its documents. Raises `StoreAccessDenied` at the first with an unreadable document."""
@@ -116,21 +116,21 @@ class Probe:
         if names is None:
             return deciding
         keys = [key for layout in layouts for key in self._keys(layout)[0] if key not in self.read]
-        self.read.update((key, None) for key in keys if _is_in(folder, key) and not self._may_be(key, names))
+        self.read.update((key, None) for key in keys if _is_in(folder, key) and key.name not in names)
         return [key for key in keys if key not in self.read]
 
     async def _all_names(self, prefix: Prefix) -> set[str] | None:
-        """Return the names of keys in ``prefix``; None if there are more than `_MAX_NAMES`."""
+        """Return the names that keys in ``prefix`` may have; None if there are more than `_MAX_NAMES`."""
         try:
             found = await self.peek(prefix) or ()
         except StoreAccessDenied:
             # Without permission to list, keys may still be readable.
             return None
-        return {name for name, is_prefix, _, _ in found if not is_prefix} if len(found) < _MAX_NAMES else None
-
-    def _may_be(self, key: Key, names: Container[str]) -> bool:
-        """Return False if a document is absent, by the names in its folder. One behind a link is not: access to it is refused."""
-        return key.name in names or key in self._store.left_out
+        names = {name for name, is_prefix, _, _ in found if not is_prefix} if len(found) < _MAX_NAMES else None
+        if names is not None and (left_out := self._store.left_out):
+            # A document behind a link is not absent: access to it is refused. (Threads that list folders add to them.)
+            names.update(key[len(prefix) :] for key in tuple(left_out) if key.startswith(prefix))
+        return names
 
     async def peek(self, prefix: Prefix) -> Sequence[DirEntry] | None:
         """Return the first names in ``prefix``, None if the prefix is absent; requested once."""
