@@ -32,6 +32,6 @@ async def require_own_and_readable(hierarchy: Hierarchy, layout: Layout, path: N
     missing = await missing_groups(hierarchy, layout, path)
     for each in (*missing, path):
         require_own(layout, each, await hierarchy.documents(layout.shared_keys(each)))
-    for each in missing:
+    for each in missing if layout.dialect.has_groups else ():
         if kept := await hierarchy.documents(layout.document_keys(each)):
             layout.parse(each, kept | layout.format(GroupNode(path=each, dialect=layout.dialect.name)))
