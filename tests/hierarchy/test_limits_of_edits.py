@@ -9,12 +9,12 @@ import pytest
 from trio.testing import trio_test
 
 from tests.support.stores import contents, fill
-from tests.support.trees import names, tree_over, write
+from tests.support.trees import folder_at, names, tree_over, write
 from tests.views.test_attributes import EVERY_LAYOUT, store_of
 from zarrfs.dialects import json_text
 from zarrfs.dialects.base import Dialect
 from zarrfs.dialects.documents import dump
-from zarrfs.errors import ContentInvalid, MetadataError
+from zarrfs.errors import ContentInvalid, MetadataError, NotRepresentable
 from zarrfs.hierarchy import consolidated as module_of_copies
 from zarrfs.stores.memory import MemoryStore
 
@@ -157,3 +157,20 @@ async def test_a_document_of_the_node_itself_that_would_be_unreadable_is_refused
         with pytest.raises((ContentInvalid, MetadataError), match=r"a/\.zattrs: could not be read again: document of"):
             await write(tree, "chunks/a/.zattrs", json.dumps({"text": "é" * 1500}, ensure_ascii=False).encode())
     assert await contents(store) == before
+
+
+@pytest.mark.logs("could not be read again")
+@pytest.mark.parametrize("document", [".zgroup", ".zarray"])
+@pytest.mark.parametrize("dialect", ["v3", "v3_2019", "v3_2022"])
+@trio_test
+async def test_a_new_node_does_not_get_attributes_with_which_its_document_is_unreadable(dialect: str, document: str) -> None:
+    """In a ``.zattrs`` they are a level higher. The group was stored, and seen no more."""
+    store = MemoryStore()
+    async with tree_over(store, new_dialect=dialect) as tree:
+        await (await folder_at(tree, "chunks")).mkdir("g")
+        with pytest.raises(NotRepresentable, match="could not be read again: nested deeper than 64 levels"):
+            await write(tree, "chunks/g/.zattrs", b'{"x":' * 64 + b"1" + b"}" * 64)
+        await write(tree, f"chunks/g/{document}", json.dumps(GROUP_V2 if document == ".zgroup" else ARRAY_V2).encode())
+        await write(tree, "chunks/g/.zattrs", b'{"x":' * 63 + b"1" + b"}" * 63)
+    async with tree_over(store) as tree:
+        assert document in await names(tree, "chunks/g")

@@ -33,7 +33,7 @@ from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.missing_groups import missing_groups, require_own_and_readable
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
-from zarrfs.hierarchy.putting import put_all
+from zarrfs.hierarchy.putting import documents_of, put_all
 from zarrfs.hierarchy.unforeseen import require_readable
 from zarrfs.keys import APART, ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import ArrayNode, GroupNode, Node
@@ -378,13 +378,13 @@ class NewNodes:
             self._hierarchy.empty_groups.stored(node.path)
             return
         there = require_own(layout, node.path, await self._hierarchy.documents(layout.document_keys(node.path)))
-        written, stale = layout.format(node), []
+        written, stale = await documents_of(layout, node), []
         if isinstance(node, ArrayNode):
             stale = [key for key in there if key not in written]
         elif there:
             alone = layout.parse(node.path, there | layout.format(replace(node, attributes={})))
             if node.attributes and isinstance(alone, GroupNode):
-                written = layout.format(replace(node, attributes={**alone.attributes, **node.attributes}))
+                written = await documents_of(layout, replace(node, attributes={**alone.attributes, **node.attributes}))
         if not over:
             await self._store.erase_values(stale)
         await self.write_entry(layout)

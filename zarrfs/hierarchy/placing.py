@@ -16,7 +16,7 @@ from zarrfs.errors import EntryExists, PrefixNotEmpty, StaleEntry, StoreNotFound
 from zarrfs.hierarchy.intents import Intents, OnDone
 from zarrfs.hierarchy.live_array import LiveArray, is_held
 from zarrfs.hierarchy.probe import holds_only_chunks
-from zarrfs.hierarchy.putting import put_all, sync_first
+from zarrfs.hierarchy.putting import documents_of, put_all, sync_first
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.resolving import copy_into_place
 from zarrfs.hierarchy.stored_documents import are_stored, weight
@@ -128,7 +128,7 @@ class Placing:
             replaced = await threads.cpu(weight(stored), layout.parse, node.path, stored)
             if isinstance(replaced, ArrayNode):
                 node = replace(node, attributes=self.keep(replaced))
-        written = layout.format(node)
+        written = await documents_of(layout, node)
         self._intent.on_done = on_done
         await self._put(layout, node, written, prefix_of(layout, node), before, chunks, over=over)
         self.is_placed = self._intent.is_done = True

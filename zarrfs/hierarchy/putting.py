@@ -11,13 +11,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from zarrfs import durability
+from zarrfs import durability, threads
 from zarrfs.buffers import Buffer
-from zarrfs.errors import StoreTimeout
+from zarrfs.dialects.base import Layout
+from zarrfs.dialects.json_text import fault_of
+from zarrfs.errors import NotRepresentable, StoreTimeout
 from zarrfs.keys import Key, Prefix
+from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.stores.base import Store
 from zarrfs.stores.expecting import set_over
 from zarrfs.stores.values import ABSENT, Absent, Generation
+
+
+async def documents_of(layout: Layout, node: GroupNode | ArrayNode) -> dict[Key, bytes]:
+    """Return `Layout.format`. Raises `NotRepresentable`, also for a document that could not be read again.
+
+    Attributes that are a document of their own in one layout are a level deeper in another."""
+    written = layout.format(node)
+    for key, value in written.items():
+        if (fault := await threads.cpu(len(value), fault_of, value)) is not None:
+            raise NotRepresentable(f"{key}: could not be read again: {fault}", key=key)
+    return written
 
 
 async def put_all(store: Store, documents: Mapping[Key, bytes], *, on_disk: bool) -> None:
