@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import trio_test
 
 from tests.support import zarr_python
 from tests.support.length import tries
-from tests.support.stores import fill
-from tests.support.trees import read, tree_over, walk
+from tests.support.stores import WaitingStore, fill
+from tests.support.trees import load, read, tree_over, walk
 from tests.views.test_npy_write import ANEW, Elements, Full, data_offset, in_zarr, npy, opened, operations
 from zarrfs.daemon.mount_tree import MountTree
+from zarrfs.errors import StoreTimeout
 from zarrfs.hierarchy.queued import QueuedShards
 from zarrfs.keys import Contents, IfUnsynced, Key, Prefix
 from zarrfs.stores.memory import MemoryStore
@@ -366,3 +368,25 @@ async def test_what_is_written_while_an_array_is_renamed_goes_along(
         await tree.publish_all()
     assert (await in_zarr(store, name))[...].tolist() == expected
     assert not os.path.exists(tmp_path / "rescued")  # noqa: ASYNC240
+
+
+@pytest.mark.logs("")
+@trio_test
+async def test_a_chunk_whose_store_was_refused_and_took_effect_later_is_read_as_stored() -> None:
+    """The end of that set was no change, since its chunks had been announced: other views showed the value of before for long."""
+    elements = numbered(8)
+    inner = await store_with(MemoryStore(), elements, (2,), (8,))
+    store = WaitingStore(inner, stubborn=True)
+    async with tree_over(store, shard_delay="0", timeout="0.2", metadata_ttl="1000000") as tree:
+        async with opened(tree, "chunks/a/0") as handle:
+            await handle.write(0, numbered(2)[::-1].tobytes())
+            store.waits.add("set")
+            with pytest.raises(StoreTimeout):
+                await handle.flush()
+            np.testing.assert_array_equal(await load(tree, "npy/a.npy"), elements)
+            before = await inner.get(Key("a/c/0"))
+            store.let_go()
+            while await inner.get(Key("a/c/0")) == before:
+                await trio.lowlevel.checkpoint()
+            await trio.testing.wait_all_tasks_blocked()
+            assert (await load(tree, "npy/a.npy"))[:2].tolist() == elements[:2][::-1].tolist()

@@ -10,7 +10,16 @@ from typing import Literal
 
 from zarrfs.keys import Key, Prefix
 
-_announced: ContextVar[Key | None] = ContextVar("zarrfs_announced_by_caller", default=None)
+
+@dataclass(slots=True)
+class _Announced:
+    """The body of an `announcing`, which ``is_over`` for a task that was abandoned in it."""
+
+    key: Key
+    is_over: bool = False
+
+
+_announced: ContextVar[_Announced | None] = ContextVar("zarrfs_announced_by_caller", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +56,18 @@ def announcing(key: Key) -> Iterator[None]:
     """Let changes of ``key`` in the body be announced by the caller, who knows only what it changes.
 
     What other programs have changed in the rest of the value is another change. It applies to the task that sets, and to the tasks and
-    threads that this task starts.
+    threads that this task starts; not to a set that takes effect late, after the caller has announced that it failed.
     """
-    token = _announced.set(key)
+    announced = _Announced(key)
+    token = _announced.set(announced)
     try:
         yield
     finally:
+        announced.is_over = True
         _announced.reset(token)
 
 
 def is_announced(key: str) -> bool:
     """Return True inside the body of `announcing` for ``key``."""
-    return _announced.get() == key
+    announced = _announced.get()
+    return announced is not None and announced.key == key and not announced.is_over
