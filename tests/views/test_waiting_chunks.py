@@ -9,9 +9,9 @@ from trio.testing import trio_test
 
 from tests.support.scenes import Scene
 from tests.support.stores import contents
-from tests.support.trees import tree_over
+from tests.support.trees import read, tree_over
 from zarrfs.buffers import Buffer
-from zarrfs.errors import ChunkSizeMismatch, ContentInvalid, NoSuchEntry, NotPermitted, StoreFull
+from zarrfs.errors import ChunkSizeMismatch, ContentInvalid, NoSuchEntry, NotPermitted, StoreFull, StoreTimeout
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.values import Expected, Generation
@@ -216,3 +216,35 @@ async def test_a_chunk_that_is_removed_or_renamed_during_its_own_close_is_a_chun
         assert len(errors) == (new_name is not None)
         assert await s.names("a") == {".zarray", "0"} - ({"0"} if new_name is None else set())
         assert ("a/0" in await contents(store)) == (new_name is not None)
+
+
+class UnansweredStore(MemoryStore):
+    """Does not answer the first request to set the document of ``a``, which takes effect."""
+
+    is_unanswered = True
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        generation = await super().set(key, value, expect=expect)
+        if key == "a/.zarray" and self.is_unanswered:
+            self.is_unanswered = False
+            raise StoreTimeout("no answer", key=key)
+        return generation
+
+
+@pytest.mark.logs("chunks/a/.zarray|no answer")
+@trio_test
+async def test_chunks_wait_on_where_the_answer_to_their_document_is_lost() -> None:
+    """The document is there: by another program, it would be another folder's."""
+    store = UnansweredStore()
+    async with tree_over(store, new_dialect="v2", metadata_ttl="0") as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        await s.write("a/0", b"\1" * 8)
+        folder = await s.folder("a")
+        with pytest.raises(StoreTimeout):
+            await s.write("a/.zarray", ZARRAY)
+        assert await s.read("a/0") == b"\1" * 8
+        await s.write("a/.zarray", ZARRAY)
+        assert await read(folder, "0") == b"\1" * 8
+        assert "a/0" in await contents(store)
+        assert await tree.publish_all() == []

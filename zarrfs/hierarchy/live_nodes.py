@@ -59,6 +59,8 @@ class LiveNodes:
         """Arrays and shapes of which a resize has failed, perhaps with chunks outside of the shape that are not erased."""
         self.turning: set[NodePath] = set()
         """Groups being turned into arrays, whose folders stay the same."""
+        self.may_have_turned: set[NodePath] = set()
+        """Groups that were to be turned into arrays, where the store did not answer."""
         self.on_removed: Callable[[NodePath, str], None] = lambda path, why: None
         """Called with the path of a removed node and the reason: a later node at that path, or in its folder, is another one."""
         self.on_moved: Callable[[Prefix, Prefix, list[tuple[Prefix, Prefix]] | None], None] = lambda old, new, parts: None
@@ -188,6 +190,7 @@ class LiveNodes:
         """End the node at ``path``, and all below it. (The folder of the root stays.)"""
         if path != ROOT:
             self.bound_paths.ended(path, why)
+            self.may_have_turned.discard(path)
             if why == ERASED:
                 self._forgotten.erased(path)
             self.on_removed(path, why)
@@ -243,6 +246,9 @@ class LiveNodes:
         if before is None or not isinstance(before.node, GroupNode) or self._forgotten.is_erased(path, before.learnt):
             return
         if isinstance(node, ArrayNode) and path not in self.turning:
+            if path in self.may_have_turned:
+                self.may_have_turned.discard(path)
+                return
             self.removed(path, "was replaced by an array")
         elif node is None and await self._is_gone(path, path.prefix):
             self.removed(path, GONE)

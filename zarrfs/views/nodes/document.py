@@ -12,7 +12,7 @@ from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.dialects.documents import check_bare_tokens, parse_object
 from zarrfs.dialects.json_text import MAX_NBYTES, end_of_value
-from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry
+from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry, StoreTimeout
 from zarrfs.hierarchy.new_nodes import reread_above
 from zarrfs.hierarchy.unforeseen import require_readable
 from zarrfs.keys import NodePath
@@ -152,7 +152,7 @@ class NodeDocument(DocumentContent):
                 await hierarchy.reread(self.path)
                 await reread_above(hierarchy, self.path)
             node = await self._node()
-            turning = hierarchy.live.turning
+            turning, may_have_turned = hierarchy.live.turning, hierarchy.live.may_have_turned
             turns = isinstance(node, GroupNode) and self.path not in turning
             if turns:
                 turning.add(self.path)
@@ -161,6 +161,11 @@ class NodeDocument(DocumentContent):
                 if turns:
                     # From here on every task sees an array.
                     await hierarchy.node(self.path)
+                    may_have_turned.discard(self.path)
+            except StoreTimeout:
+                if turns:
+                    may_have_turned.add(self.path)
+                raise
             finally:
                 if turns:
                     turning.discard(self.path)
