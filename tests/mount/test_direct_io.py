@@ -97,3 +97,30 @@ def test_any_bytes_are_read_and_written_as_they_are(mount: Mounted, name: str) -
     assert (mount.path / name).read_bytes() == expected
     length = CHUNK if FILES[name] == 0 else COUNT
     assert stored(mount)[:length].tobytes() == bytes(expected)[FILES[name] :]
+
+
+@pytest.mark.parametrize("name", ["npy/a.npy", "chunks/a/0"])
+def test_what_is_written_back_as_it_was_read_takes_no_change_back(mount: Mounted, name: str) -> None:
+    header, other = FILES[name], next(each for each in ("npy/a.npy", "chunks/a/0") if each != name)
+    with direct(mount.path / name) as file:
+        content = bytearray(file.read(0, header + 4 * CHUNK))
+        with open(mount.path / other, "r+b", buffering=0) as changing:
+            os.pwrite(changing.fileno(), b"\7" * 4, FILES[other] + 4 * 50)
+        content[header + 4 * 60 : header + 4 * 61] = bytes(4)
+        file.write(0, bytes(content))
+    expected = ELEMENTS.copy()
+    expected[50], expected[60] = 0x07070707, 0
+    assert (stored(mount) == expected).all()
+
+
+@pytest.mark.parametrize("name", ["npy/a.npy", "chunks/a/0"])
+def test_a_mapping_of_it_changes_what_was_changed_there(mount: Mounted, name: str) -> None:
+    header, other = FILES[name], next(each for each in ("npy/a.npy", "chunks/a/0") if each != name)
+    with direct(mount.path / name) as file, mmap.mmap(file.fd, header + 4 * CHUNK) as mapping:
+        mapping[header + 4 * 60 : header + 4 * 61] = bytes(4)
+        with open(mount.path / other, "r+b", buffering=0) as changing:
+            os.pwrite(changing.fileno(), b"\7" * 4, FILES[other] + 4 * 50)
+        mapping.flush()
+    expected = ELEMENTS.copy()
+    expected[50], expected[60] = 0x07070707, 0
+    assert (stored(mount) == expected).all()

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from zarrfs.buffers import Buffer
 from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry
 from zarrfs.vfs.content import Content, Snapshot, lost
+from zarrfs.vfs.known_pages import KnownPages
 from zarrfs.vfs.node import Attributes, File, Handle, OpenFlags
 from zarrfs.vfs.stage import State
 from zarrfs.vfs.staging import Staged, StagingArea
@@ -163,6 +164,7 @@ class StagedHandle(Handle):
         # A value that changes in parts has no generation. A file that is written must have no cached pages except those read from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
         self._pages_since = 0
+        self._own: KnownPages | None = None
         if flags.write:
             self._pages_since = staged.open_to_write()
         elif snapshot is not None and staged.size is None:
@@ -182,8 +184,8 @@ class StagedHandle(Handle):
         return await self._staged.retimed((await self._taken_snapshot()).attributes)
 
     async def read(self, offset: int, size: int) -> Buffer:
-        known = self._staged.known_pages
-        if known is None or not self.paged:
+        known = self._staged.known_pages if self.paged else self._own_pages()
+        if known is None:
             return await self._read(offset, size)
         with known.reading(offset, size) as reading:
             data = await self._read(offset, size)
@@ -192,6 +194,12 @@ class StagedHandle(Handle):
                 end = self._snapshot.attributes.size
             known.add_read(reading, data, at_end=len(data) < size or offset + len(data) == end)
         return data
+
+    def _own_pages(self) -> KnownPages | None:
+        """Return what was read and written through this handle without the kernel's pages; None where the whole value is written."""
+        if self._own is None and self._flags.write and self._staged.known_pages is not None:
+            self._own = self._staged.add_own_pages()
+        return self._own
 
     async def _read(self, offset: int, size: int) -> Buffer:
         self._require_current()
@@ -237,7 +245,8 @@ class StagedHandle(Handle):
                 self._snapshot,
                 self._epoch,
                 self._emptied,
-                opened=self._pages_since if self.paged else None,
+                opened=self._pages_since,
+                own=None if self.paged else self._own_pages(),
                 at_end=at_end,
             )
         await self._drop_snapshot()
@@ -263,6 +272,8 @@ class StagedHandle(Handle):
 
     async def release(self) -> None:
         await self._drop_snapshot()
+        if self._own is not None:
+            self._staged.remove_own_pages(self._own)
         self._staged.writers -= self._flags.write
         await self._staged.release()
 

@@ -75,6 +75,7 @@ class Staged:
         """`emptied` of the last value that replaced an array by another one, or got another layout; older handles are stale."""
         self.lock = trio.Lock()
         self.known_pages: KnownPages | None = None
+        self._own_pages: list[KnownPages] = []
         self._state = State.CLEAN
         self.stage: Stage | None = None
         self._failures = 0
@@ -170,6 +171,20 @@ class Staged:
             self.known_pages = KnownPages(self.area.room.kept)
         return self.known_pages.opened() if self.known_pages is not None else 0
 
+    def add_own_pages(self) -> KnownPages:
+        """Return known pages for a handle through which the kernel keeps none: those of others hold what was read at another time."""
+        own = KnownPages(self.area.room.kept)
+        self._own_pages.append(own)
+        return own
+
+    def remove_own_pages(self, own: KnownPages) -> None:
+        """Forget what `add_own_pages` has returned."""
+        own.close()
+        self._own_pages.remove(own)
+
+    def _all_pages(self) -> list[KnownPages]:
+        return self._own_pages if self.known_pages is None else [self.known_pages, *self._own_pages]
+
     def require_current(self, emptied: int) -> None:
         """Raise `StaleEntry` if the array was replaced, or stored in another layout, since a handle was opened or has emptied the file.
 
@@ -186,22 +201,23 @@ class Staged:
         epoch: int = 0,
         emptied: int | None = None,
         *,
-        opened: int | None = 0,
+        opened: int = 0,
+        own: KnownPages | None = None,
         at_end: bool = False,
     ) -> int:
         """Stage ``data``; the published bytes needed beside it are loaded first, unless truncated.
 
         ``seen`` is the value that the writer has open since ``epoch``; later values published through this file are its own changes.
-        ``emptied``: see `require_current`; ``opened``: see `open_to_write`, None if the writer has no pages; ``at_end``: see
-        `Handle.append`. Raises `StaleEntry` if another program has replaced it meanwhile."""
+        ``emptied``: see `require_current`; ``opened``: see `open_to_write`; ``own``: what the writer has seen, if that is not in the
+        kernel's pages; ``at_end``: see `Handle.append`. Raises `StaleEntry` if another program has replaced it meanwhile."""
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
             if emptied is not None:
                 # A publish may have ended meanwhile.
                 self.require_current(emptied)
             # Taken before the load: the write refers to what was read before it.
-            known = self.known_pages
-            empty = (opened is None or not known) and self.content.covers(offset, len(data))
+            known = own if own is not None else self.known_pages
+            empty = not known and self.content.covers(offset, len(data))
             stage = await self._staged(
                 empty=empty, seen=seen if self.own_epoch <= epoch else None, new_nbytes=0 if offset else len(data)
             )
@@ -210,17 +226,17 @@ class Staged:
                 ident = self.content.ident
                 raise StaleEntry(f"{ident} has {stage.size} bytes now, not {offset}: open the file again to append", key=ident)
             try:
-                if known and opened is not None:
-                    await stage.write_over(offset, data, known.seen_since(opened))
+                if known:
+                    await stage.write_over(offset, data, known.seen_since(opened if own is None else 0))
                 else:
                     await stage.write(offset, data)
             except BaseException:
-                if known is not None:
+                for each in self._all_pages():
                     # A part of it may be staged. The kernel drops these pages, too.
-                    known.forget(offset, len(data))
+                    each.forget(offset, len(data))
                 raise
-            if known is not None:
-                known.add_written(offset, data)
+            for each in self._all_pages():
+                each.add_written(offset, data)
             self._touch(State.DIRTY)
         return len(data)
 
@@ -412,9 +428,9 @@ class Staged:
         return self.stage
 
     async def _truncate(self, size: int, seen: Snapshot | None) -> None:
-        if self.known_pages is not None:
-            # The kernel's pages differ from what was read before.
-            self.known_pages.close()
+        for each in self._all_pages():
+            # The file differs from what was read before.
+            each.close()
         if size == 0:
             await self._empty()
             return
