@@ -207,7 +207,8 @@ def test_words_that_cannot_be_read_to_an_end_are_none() -> None:
     nested = "head -c 60000 /dev/zero | tr '\\0' '[' > \"$A/words\""
     for made in ('mkfifo "$A/words"', 'ln -s /dev/zero "$A/words"', 'ln -s /etc/shadow "$A/words"', nested):
         said = umounted(plan, more=made, umount=python(ENDLESS))
-        assert said[-2:] == ["0 ", "code 0"], (made, said)
+        assert said[-2].startswith("A/m: unmounted, but its daemon could not create an exit report"), (made, said)
+        assert said[-1] == "code 0"
 
 
 @pytest.mark.full_length

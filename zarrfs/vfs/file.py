@@ -184,7 +184,7 @@ class StagedHandle(Handle):
         return await self._staged.retimed((await self._taken_snapshot()).attributes)
 
     async def read(self, offset: int, size: int) -> Buffer:
-        known = self._staged.known_pages if self.paged else self._own_pages()
+        known = self._staged.seen.in_pages if self.paged else self._own_pages()
         if known is None:
             return await self._read(offset, size)
         with known.reading(offset, size) as reading:
@@ -197,8 +197,8 @@ class StagedHandle(Handle):
 
     def _own_pages(self) -> KnownPages | None:
         """Return what was read and written through this handle without the kernel's pages; None where the whole value is written."""
-        if self._own is None and self._flags.write and self._staged.known_pages is not None:
-            self._own = self._staged.add_own_pages()
+        if self._own is None and self._flags.write and self._staged.seen.in_pages is not None:
+            self._own = self._staged.seen.add_own()
         return self._own
 
     async def _read(self, offset: int, size: int) -> Buffer:
@@ -273,7 +273,7 @@ class StagedHandle(Handle):
     async def release(self) -> None:
         await self._drop_snapshot()
         if self._own is not None:
-            self._staged.remove_own_pages(self._own)
+            self._staged.seen.remove_own(self._own)
         self._staged.writers -= self._flags.write
         await self._staged.release()
 

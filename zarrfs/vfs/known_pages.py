@@ -186,6 +186,56 @@ class KnownPages:
         return True
 
 
+class SeenOfFile:
+    """What programs have seen of one file: in the kernel's pages, and each handle that does without them."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self.in_pages: KnownPages | None = None
+        """None until the file is open for writing (`opened`)."""
+        self._own: list[KnownPages] = []
+
+    def opened(self) -> int:
+        """Return `KnownPages.opened`: the kernel has no older pages. From now on, what it reads is recorded."""
+        if self.in_pages is None:
+            self.in_pages = KnownPages(self._budget)
+        return self.in_pages.opened()
+
+    def add_own(self) -> KnownPages:
+        """Return known pages for a handle through which the kernel keeps none: those of others hold what was read at another time."""
+        own = KnownPages(self._budget)
+        self._own.append(own)
+        return own
+
+    def remove_own(self, own: KnownPages) -> None:
+        """Forget what `add_own` has returned."""
+        own.close()
+        self._own.remove(own)
+
+    def add_written(self, offset: int, data: Buffer) -> None:
+        """Run `KnownPages.add_written` for all."""
+        for each in self._all():
+            each.add_written(offset, data)
+
+    def forget(self, offset: int, nbytes: int) -> None:
+        """Run `KnownPages.forget` for all."""
+        for each in self._all():
+            each.forget(offset, nbytes)
+
+    def forget_all(self) -> None:
+        """Forget all pages: the file starts anew."""
+        for each in self._all():
+            each.close()
+
+    def close(self) -> None:
+        """Forget all pages: the file is not open any more."""
+        self.forget_all()
+        self.in_pages = None
+
+    def _all(self) -> list[KnownPages]:
+        return self._own if self.in_pages is None else [self.in_pages, *self._own]
+
+
 @dataclass(frozen=True, slots=True)
 class SeenPages:
     """The known pages of a file that may have been seen through one handle: see `KnownPages.seen_since`."""

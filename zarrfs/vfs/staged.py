@@ -14,7 +14,7 @@ from zarrfs import durability
 from zarrfs.buffers import Buffer
 from zarrfs.errors import NodeInDoubt, NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.vfs.content import Content, Snapshot, lost
-from zarrfs.vfs.known_pages import KnownPages
+from zarrfs.vfs.known_pages import KnownPages, SeenOfFile
 from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.stage import Stage, StagingRoom, State
@@ -74,8 +74,7 @@ class Staged:
         self.replaced_at = 0
         """`emptied` of the last value that replaced an array by another one, or got another layout; older handles are stale."""
         self.lock = trio.Lock()
-        self.known_pages: KnownPages | None = None
-        self._own_pages: list[KnownPages] = []
+        self.seen = SeenOfFile(area.room.kept)
         self._state = State.CLEAN
         self.stage: Stage | None = None
         self._failures = 0
@@ -167,23 +166,7 @@ class Staged:
 
         The kernel has no older pages; from now on, what it reads is recorded."""
         self.writers += 1
-        if self.known_pages is None and (self.content.merged or self.content.in_parts):
-            self.known_pages = KnownPages(self.area.room.kept)
-        return self.known_pages.opened() if self.known_pages is not None else 0
-
-    def add_own_pages(self) -> KnownPages:
-        """Return known pages for a handle through which the kernel keeps none: those of others hold what was read at another time."""
-        own = KnownPages(self.area.room.kept)
-        self._own_pages.append(own)
-        return own
-
-    def remove_own_pages(self, own: KnownPages) -> None:
-        """Forget what `add_own_pages` has returned."""
-        own.close()
-        self._own_pages.remove(own)
-
-    def _all_pages(self) -> list[KnownPages]:
-        return self._own_pages if self.known_pages is None else [self.known_pages, *self._own_pages]
+        return self.seen.opened() if self.seen.in_pages is not None or self.content.merged or self.content.in_parts else 0
 
     def require_current(self, emptied: int) -> None:
         """Raise `StaleEntry` if the array was replaced, or stored in another layout, since a handle was opened or has emptied the file.
@@ -216,7 +199,7 @@ class Staged:
                 # A publish may have ended meanwhile.
                 self.require_current(emptied)
             # Taken before the load: the write refers to what was read before it.
-            known = own if own is not None else self.known_pages
+            known = own if own is not None else self.seen.in_pages
             empty = not known and self.content.covers(offset, len(data))
             stage = await self._staged(
                 empty=empty, seen=seen if self.own_epoch <= epoch else None, new_nbytes=0 if offset else len(data)
@@ -231,12 +214,10 @@ class Staged:
                 else:
                     await stage.write(offset, data)
             except BaseException:
-                for each in self._all_pages():
-                    # A part of it may be staged. The kernel drops these pages, too.
-                    each.forget(offset, len(data))
+                # A part of it may be staged. The kernel drops these pages, too.
+                self.seen.forget(offset, len(data))
                 raise
-            for each in self._all_pages():
-                each.add_written(offset, data)
+            self.seen.add_written(offset, data)
             self._touch(State.DIRTY)
         return len(data)
 
@@ -339,9 +320,7 @@ class Staged:
             self.handles -= 1
             if self.handles == 0:
                 self.area.forget(self)
-                if self.known_pages is not None:
-                    self.known_pages.close()
-                    self.known_pages = None
+                self.seen.close()
                 await self.drop()
 
     async def _published_rest(self) -> bool:
@@ -428,9 +407,8 @@ class Staged:
         return self.stage
 
     async def _truncate(self, size: int, seen: Snapshot | None) -> None:
-        for each in self._all_pages():
-            # The file differs from what was read before.
-            each.close()
+        # The file differs from what was read before.
+        self.seen.forget_all()
         if size == 0:
             await self._empty()
             return
