@@ -130,3 +130,17 @@ def test_no_name_is_missing_after_seekdir_to_before_names_that_were_removed(tmp_
         after = folder.names()
         assert {*before, *after} == everything
         assert not removed & set(after)
+
+
+@pytest.mark.parametrize("by", ["chunks/x", "raw/x"])
+def test_the_listing_of_an_array_goes_on_after_a_rename(by: str, tmp_path: Path) -> None:
+    array = (
+        b'{"zarr_format":2,"shape":[6000],"chunks":[1],"dtype":"|u1","fill_value":0,"order":"C","compressor":null,"filters":null}'
+    )
+    chunks = {f"x/{number}": b"1" for number in range(MANY)}
+    store = write(tmp_path / "store", {".zgroup": GROUP, "x/.zarray": array, **chunks})
+    with mounted(store) as mount, opened(mount.path / "chunks/x") as folder:
+        before = folder.names(200)
+        (mount.path / by).rename(mount.path / by.replace("x", "y"))
+        after = folder.names()
+        assert sorted(before + after) == sorted([".", "..", ".zarray", *map(str, range(MANY))])

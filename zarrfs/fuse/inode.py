@@ -110,8 +110,12 @@ class Inode:
             yield
         finally:
             self._changing -= 1
-            self._changed_ns = time.monotonic_ns()
-            self.stamp = 0
+            self.changed()
+
+    def changed(self) -> None:
+        """Record that it was changed through this mount; see `settled`."""
+        self._changed_ns = time.monotonic_ns()
+        self.stamp = 0
 
     def settled(self, stamp: int, since_ns: int) -> int:
         """Return the ``stamp`` of attributes requested at ``since_ns``; 0 if it may have changed since then, as in `changing`, or in that

@@ -122,12 +122,12 @@ class InodeTable:
         self._inodes[ino] = parent.ino.to_bytes(_INO_NBYTES, "little") + stamp.to_bytes(_STAMP_NBYTES, "little") + os.fsencode(name)
         return ino
 
-    def is_open(self, ino: int) -> bool:
-        """Return True if a file of an inode is open."""
-        if not self._open:
-            return False
+    def may_have_another_size(self, ino: int, size: int) -> bool:
+        """Return True if the kernel may have a later size of a file that was just `listed` than ``size``, -1 if that is unknown."""
         entry = self._inodes.get(ino)
-        return isinstance(entry, Inode) and entry.open_handles > 0
+        if not isinstance(entry, Inode):
+            return False
+        return entry.size != size if entry.open_handles else not entry.stamp and size >= 0
 
     def is_settled(self, ino: int) -> bool:
         """Return False if the attributes last recorded for an inode may have changed since they were requested (`Inode.settled`)."""

@@ -146,7 +146,10 @@ class KernelCache:
             inode = self._inodes.find(entry.path)
             if inode is None:
                 continue
-            inode.stamp = 0
+            if external:
+                inode.stamp = 0
+            else:
+                inode.changed()
             unheard = external and not entry.known and not inode.open_handles and _is_one_value(inode.node)
             superseded = entry.superseded or unheard
             if (entry.gone or superseded) and inode.parent is not None:

@@ -7,14 +7,14 @@ import time
 import pyfuse3
 import trio
 
-from zarrfs.errors import ZarrfsError
+from zarrfs.errors import StaleEntry, ZarrfsError
 from zarrfs.fuse.handles import OpenDirectory
 from zarrfs.fuse.inode import Inode
 from zarrfs.fuse.inodes import UNKNOWN_FILE
 from zarrfs.fuse.session import Session, below
 from zarrfs.fuse.stamps import stamp_of
 from zarrfs.fuse.translation import Attributor, name_of
-from zarrfs.vfs.node import SIZE_UNKNOWN, Attributes
+from zarrfs.vfs.node import SIZE_UNKNOWN, Attributes, Entry
 
 _DOTS = (pyfuse3.FileNameT(b"."), pyfuse3.FileNameT(b".."))
 # Maximum time of an answer that may be partial.
@@ -55,7 +55,7 @@ class Listings:
         # A killed program waits for the answer: the kernel gets the entries read by then, and asks again.
         while is_empty or trio.current_time() < until:
             try:
-                entry = await listing.entry(position)
+                entry = await self._entry(listing, position)
             except Exception:
                 if not is_empty:
                     # The kernel gets these entries and asks again: an error now would leave references that it does not know of.
@@ -72,7 +72,7 @@ class Listings:
             stamp = stamp_of(attributes) if size != SIZE_UNKNOWN else UNKNOWN_FILE
             ino = self._session.inodes.listed(listing.inode, name, stamp=stamp, since_ns=listing.since_ns)
             position += 1
-            if self._session.inodes.is_open(ino) and not is_directory:
+            if not is_directory and self._session.inodes.may_have_another_size(ino, size):
                 attributes, size = await self._attributes(ino, attributes, size)
             settled = self._session.inodes.is_settled(ino)
             is_same = listing.epoch == self._session.kernel_cache.epoch
@@ -86,11 +86,20 @@ class Listings:
                 return
             is_empty = False
 
-    async def _attributes(self, ino: int, listed: Attributes, size: int) -> tuple[Attributes, int]:
-        """Return the present attributes of an open file, and its size; those that were ``listed`` if there are none.
+    async def _entry(self, listing: OpenDirectory, position: int) -> Entry | None:
+        """Return the entry at ``position``, also if this mount has moved the folder meanwhile; None after the last."""
+        try:
+            return await listing.entry(position)
+        except StaleEntry:
+            directory = await self._session.directory(listing.inode)
+            await listing.resume(position, directory.entries, self._session.kernel_cache.epoch)
+            return await listing.entry(position)
 
-        The listing may have got its size before the file grew: the kernel would drop the pages beyond it, with what a mapping has written
-        there. Drops the reference if it raises.
+    async def _attributes(self, ino: int, listed: Attributes, size: int) -> tuple[Attributes, int]:
+        """Return the present attributes of a file, and its size; those that were ``listed`` if there are none.
+
+        The listing may have got its size before the file was changed. With it the kernel would drop pages of a file that has grown, and
+        what a mapping has written there, or return zeros after the end of one that was cut. Drops the reference if it raises.
         """
         inode, since_ns = self._session.inodes[ino], time.monotonic_ns()
         try:

@@ -342,6 +342,7 @@ class Operations(pyfuse3.Operations):
         async with released_on_error(handle):
             attributes = await handle.attributes()
         entry = self.session.refer_created(parent, text, file, handle, since_ns)
+        entry.size = attributes.size
         open_file = self._file_info(entry, handle, how, keep_cache=False, opener=ctx.pid)
         parent.expired = True
         return open_file, self._attributor.entry(entry.ino, attributes)

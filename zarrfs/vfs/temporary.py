@@ -305,9 +305,9 @@ class TemporaryContent(Content):
             self._table.set_mtime(self.ident, mtime_ns)
 
     def publish(self, value: _Value) -> None:
-        """Set the value of the file. Raises `StaleEntry`."""
+        """Set the value of the file, which gets a holder of its own. Raises `StaleEntry`."""
         self._require_current()
-        self._table.put(self, value)
+        self._table.put(self, value.held())
 
     @property
     def _found(self) -> _Temporary | None:
@@ -391,7 +391,7 @@ class _TemporaryStage(Stage):
 
     async def publish(self) -> None:
         self._own = False
-        self._content.publish(self._value.held())
+        self._content.publish(self._value)
         if self._content.become is not None:
             await self._content.become()
 
