@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 
+from tests.support.traced import at_most
 from zarrfs.codecs import lookup
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.memory import spill
@@ -21,16 +18,6 @@ def chain_of(labels: list[str]) -> CodecChain:
     config = {"id": "categorize", "labels": labels, "dtype": f"<U{LENGTH}", "astype": "|u1"}
     specs = (CodecSpec("bytes", {"endian": "little"}), lookup.from_numcodecs(config))
     return CodecChain.build(specs, from_numpy(np.dtype(f"<U{LENGTH}")))
-
-
-@contextmanager
-def at_most(nbytes: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < nbytes
-    finally:
-        tracemalloc.stop()
 
 
 def test_a_chain_takes_no_memory_for_the_declared_length() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 import trio.testing
@@ -15,7 +18,7 @@ from zarrfs.errors import ChunkSizeMismatch, ContentInvalid, NoSuchEntry, NotPer
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
 from zarrfs.stores.values import Expected, Generation
-from zarrfs.vfs.node import OpenFlags
+from zarrfs.vfs.node import Handle, OpenFlags
 
 ZARRAY = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "fill_value": None, "order": "C"}
 ZARRAY |= {"compressor": None, "filters": None}
@@ -41,15 +44,28 @@ class HeldStore(MemoryStore):
         return await super().set(key, value, expect=expect)
 
 
+@asynccontextmanager
+async def new_folder(store: MemoryStore, **options: str) -> AsyncIterator[Scene]:
+    """Yield ``chunks/`` over a store of v2, with a new folder ``a``."""
+    async with tree_over(store, new_dialect="v2", **options) as tree:
+        s = Scene(tree, store)
+        await s.mkdir("a")
+        yield s
+
+
+async def begun(s: Scene, name: str, data: bytes) -> Handle:
+    """Create a file in ``a``, and write its first bytes."""
+    _, handle = await (await s.folder("a")).create(name, WRITE)
+    await handle.write(0, data)
+    return handle
+
+
 @trio_test
 async def test_a_chunk_of_which_a_part_was_closed_is_stored_by_its_last_close() -> None:
     """Each program in ``(head -c4 x; head -c4 y) > a/0`` closes a descriptor of the same open file."""
     store = MemoryStore()
-    async with tree_over(store, new_dialect="v2") as tree:
-        s = Scene(tree, store)
-        await s.mkdir("a")
-        _, handle = await (await s.folder("a")).create("0", WRITE)
-        await handle.write(0, bytes(4))
+    async with new_folder(store) as s:
+        handle = await begun(s, "0", bytes(4))
         await handle.flush()
         await s.write("a/.zarray", ZARRAY)
         await handle.write(4, b"\1" * 4)
@@ -57,17 +73,14 @@ async def test_a_chunk_of_which_a_part_was_closed_is_stored_by_its_last_close() 
         await handle.release()
         assert await s.read("a/0") == bytes(4) + b"\1" * 4
         assert "a/0" in await contents(store)
-        assert tree.losses.failures == []
+        assert s.tree.losses.failures == []
 
 
 @trio_test
 async def test_a_chunk_that_stays_a_part_is_refused_by_its_own_close() -> None:
     store = MemoryStore()
-    async with tree_over(store, new_dialect="v2") as tree:
-        s = Scene(tree, store)
-        await s.mkdir("a")
-        _, handle = await (await s.folder("a")).create("0", WRITE)
-        await handle.write(0, bytes(4))
+    async with new_folder(store) as s:
+        handle = await begun(s, "0", bytes(4))
         await handle.flush()
         await s.write("a/.zarray", ZARRAY)
         with pytest.raises(ChunkSizeMismatch, match="not 4"):
@@ -83,12 +96,9 @@ async def test_a_chunk_that_stays_a_part_is_refused_by_its_own_close() -> None:
 async def test_a_file_outside_the_grid_is_refused_by_its_own_close() -> None:
     """Its close would say 0, and it would be saved beside the store at the end of the mount."""
     store = MemoryStore()
-    async with tree_over(store, new_dialect="v2") as tree:
-        s = Scene(tree, store)
-        await s.mkdir("a")
+    async with new_folder(store) as s:
         for name in "2", "0.1":
-            _, handle = await (await s.folder("a")).create(name, WRITE)
-            await handle.write(0, bytes(8))
+            handle = await begun(s, name, bytes(8))
             if name == "2":
                 await handle.flush()
             await s.write("a/.zarray", ZARRAY)
@@ -103,11 +113,8 @@ async def test_a_file_outside_the_grid_is_refused_by_its_own_close() -> None:
 @trio_test
 async def test_a_chunk_that_the_store_refused_while_a_program_holds_it_is_stored_by_its_close() -> None:
     store = HeldStore()
-    async with tree_over(store, new_dialect="v2") as tree:
-        s = Scene(tree, store)
-        await s.mkdir("a")
-        _, handle = await (await s.folder("a")).create("0", WRITE)
-        await handle.write(0, b"\1" * 8)
+    async with new_folder(store) as s:
+        handle = await begun(s, "0", b"\1" * 8)
         await handle.flush()
         store.has_room = False
         await s.write("a/.zarray", ZARRAY)
@@ -151,9 +158,7 @@ async def _during_storing(s: Scene, store: HeldStore, name: str, new_name: str |
 @trio_test
 async def test_a_chunk_that_is_removed_while_it_is_stored_does_not_remain(is_open: bool) -> None:
     store = HeldStore()
-    async with tree_over(store, new_dialect="v2") as tree:
-        s = Scene(tree, store)
-        await s.mkdir("a")
+    async with new_folder(store) as s:
         await s.write("a/0", b"\1" * 8)
         assert await _during_storing(s, store, "0", None, is_open=is_open) is None
         assert await s.names("a") == {".zarray"}
@@ -164,9 +169,7 @@ async def test_a_chunk_that_is_removed_while_it_is_stored_does_not_remain(is_ope
 @trio_test
 async def test_a_file_renamed_to_a_chunk_while_that_is_stored_replaces_it(is_open: bool) -> None:
     store = HeldStore()
-    async with tree_over(store, new_dialect="v2") as tree:
-        s = Scene(tree, store)
-        await s.mkdir("a")
+    async with new_folder(store) as s:
         await s.write("a/0", b"\1" * 8)
         await s.write("a/0.partial", b"\2" * 8)
         assert await _during_storing(s, store, "0.partial", "0", is_open=is_open) is None
@@ -178,9 +181,7 @@ async def test_a_file_renamed_to_a_chunk_while_that_is_stored_replaces_it(is_ope
 @trio_test
 async def test_a_chunk_that_is_renamed_while_it_is_stored_is_a_chunk(is_open: bool) -> None:
     store = HeldStore()
-    async with tree_over(store, new_dialect="v2") as tree:
-        s = Scene(tree, store)
-        await s.mkdir("a")
+    async with new_folder(store) as s:
         await s.write("a/0", b"\1" * 8)
         assert isinstance(await _during_storing(s, store, "0", "0.tmp", is_open=is_open), NotPermitted)
         assert await s.read("a/0") == b"\1" * 8
@@ -191,11 +192,8 @@ async def test_a_chunk_that_is_renamed_while_it_is_stored_is_a_chunk(is_open: bo
 @trio_test
 async def test_a_chunk_that_is_removed_or_renamed_during_its_own_close_is_a_chunk(new_name: str | None) -> None:
     store = HeldStore()
-    async with tree_over(store, new_dialect="v2") as tree:
-        s = Scene(tree, store)
-        await s.mkdir("a")
-        _, handle = await (await s.folder("a")).create("0", WRITE)
-        await handle.write(0, b"\1" * 8)
+    async with new_folder(store) as s:
+        handle = await begun(s, "0", b"\1" * 8)
         await s.write("a/.zarray", ZARRAY)
         store.let_go = trio.Event()
         errors: list[Exception] = []
@@ -236,9 +234,7 @@ class UnansweredStore(MemoryStore):
 async def test_chunks_wait_on_where_the_answer_to_their_document_is_lost() -> None:
     """The document is there: by another program, it would be another folder's."""
     store = UnansweredStore()
-    async with tree_over(store, new_dialect="v2", metadata_ttl="0") as tree:
-        s = Scene(tree, store)
-        await s.mkdir("a")
+    async with new_folder(store, metadata_ttl="0") as s:
         await s.write("a/0", b"\1" * 8)
         folder = await s.folder("a")
         with pytest.raises(StoreTimeout):
@@ -247,4 +243,4 @@ async def test_chunks_wait_on_where_the_answer_to_their_document_is_lost() -> No
         await s.write("a/.zarray", ZARRAY)
         assert await read(folder, "0") == b"\1" * 8
         assert "a/0" in await contents(store)
-        assert await tree.publish_all() == []
+        assert await s.tree.publish_all() == []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from trio.testing import trio_test
 
 from tests.support.stores import contents, fill
+from tests.support.traced import at_most
 from tests.support.trees import opened, read, tree_over, write
 from zarrfs.dialects.json_text import MAX_NBYTES, end_of_value
 from zarrfs.errors import ContentInvalid
@@ -21,16 +19,6 @@ from zarrfs.views.nodes.mount_only import MountOnly
 GROUP = {"zarr.json": b'{"zarr_format": 3, "node_type": "group", "attributes": {"a": 1}}'}
 MIB = 1 << 20
 DOCUMENTS = pytest.mark.parametrize("name", ["chunks/.zattrs", "chunks/.zgroup", "zarr3/zarr.json"])
-
-
-@contextmanager
-def at_most(nbytes: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < nbytes
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
