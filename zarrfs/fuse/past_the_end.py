@@ -20,6 +20,9 @@ from zarrfs.fuse.unheard import Unheard
 _PAGE = os.sysconf("SC_PAGESIZE")
 # A page that the kernel has not read yet is locked until the WRITE is answered. It is empty then.
 _PATIENCE = 0.2
+# A changed page of a mapping that is just written back is locked until its WRITE is answered, which the kernel sends after the answer to
+# truncate(2): zeros for it wait in vain.
+_LONG = 1.0
 
 
 class PastTheEnd:
@@ -35,7 +38,8 @@ class PastTheEnd:
             zeros = bytes(min(gap_end, size + _PAGE - size % _PAGE) - size)
             self._notifier.store(inode.ino, size, zeros)
             try:
-                await self._notifier.stored()
+                with trio.move_on_after(_LONG):
+                    await self._notifier.stored()
             finally:
                 # Behind a blocked notice they would come later, over bytes that were written into the gap after the answer.
                 self._notifier.withdraw(inode.ino, size, zeros)
