@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zarrfs.errors import MetadataUnsupported
 from zarrfs.keys import NodePath, Prefix
@@ -24,6 +24,7 @@ from zarrfs.model.shards import ShardSpec
 MAX_CHUNK_NBYTES = 2**31 - 1
 # Limit of variable-size elements: a short one takes some 60 bytes of memory, for about the same total.
 MAX_CHUNK_OBJECTS = 2**25
+_LONG_FILL_NBYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,21 @@ class ArrayMetadata:
     codecs: tuple[CodecSpec, ...]
     dimension_names: tuple[str | None, ...] | None = None
     shards: tuple[ShardSpec, ...] = ()
+    _unpadded: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    """A long ``fill_value`` without its padding: a document of 100 bytes declares megabytes, and a listing holds many arrays at once."""
+
+    def __post_init__(self) -> None:
+        if self.fill_value is not None and len(self.fill_value) > _LONG_FILL_NBYTES and not self.data_type.is_variable:
+            object.__setattr__(self, "_unpadded", self.fill_value.rstrip(b"\0"))
+            object.__delattr__(self, "fill_value")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the ``fill_value`` that is kept without its padding: called for missing attributes only."""
+            if name == "fill_value" and self._unpadded is not None:
+                return self._unpadded.ljust(self.data_type.itemsize, b"\0")
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}")
 
     @property
     def ndim(self) -> int:
@@ -109,7 +125,8 @@ class ArrayMetadata:
     def held_nbytes(self) -> int:
         """Approximate upper bound of the memory of this object, in bytes: short values take several times their text."""
         texts = (self.data_type, self.codecs, self.shards, self.dimension_names)
-        return len(self.fill_value or b"") + 8 * len(repr(texts))
+        fill = self.fill_value if self._unpadded is None else self._unpadded
+        return len(fill or b"") + 8 * len(repr(texts))
 
     def stores_as(self, other: ArrayMetadata) -> bool:
         """Return True if chunks of both hold the same elements: names of dimensions make no difference."""

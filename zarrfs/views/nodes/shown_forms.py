@@ -29,7 +29,7 @@ class ShownForms:
     def form(self, node: ArrayNode) -> str | None:
         """Return the form of an array; None if it has to be rendered."""
         metadata = node.metadata
-        if not isinstance(metadata.chunk_grid, RegularGrid):
+        if not isinstance(metadata.chunk_grid, RegularGrid) or metadata.data_type.itemsize > _MAX_LENGTH:
             return None
         interpreted: list[Any] = [node.attributes.get(name) for name in _INTERPRETED] if node.attributes else []
         names = metadata.dimension_names
