@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import trio
 
 from zarrfs.arrays.flight import Flights
 from zarrfs.arrays.paged_shard_index import FoundPairs, PagedIndex
-from zarrfs.arrays.turns import Turns
+from zarrfs.arrays.turns import Turns, is_held
 from zarrfs.errors import ShardIndexInvalid
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.shards import ShardIndex
@@ -99,10 +99,11 @@ class ShardIndexCache:
             known = self.get(key)
             if known is not None and generation in (None, known.stat.generation):
                 return known
-            if not await self._flights.joined(key):
+            # The task that is reading it may wait for the turn that this one holds.
+            if is_held() or not await self._flights.joined(key):
                 break
         before = self._known.get(key)
-        with self._flights.started(key):
+        with nullcontext() if key in self._flights else self._flights.started(key):
             known = await read()
             if known is not None:
                 known = await self._as_stored(key, known)

@@ -2,6 +2,7 @@
 
 Work on a whole shard (its index, its bytes if encoded as one, its assembly) runs for a caller that may already hold part of the budget
 and must not wait for more. It takes a turn instead. A holder of a turn waits only for the store and for threads, and needs no second one.
+So it does not wait for a request of another task either, which may be waiting for a turn (`is_held`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ import trio
 _CONCURRENT_TURNS = 2
 
 _holds_turn: contextvars.ContextVar[bool] = contextvars.ContextVar("zarrfs_turn", default=False)
+
+
+def is_held() -> bool:
+    """Return True if this task holds a turn."""
+    return _holds_turn.get()
 
 
 class Turns:
