@@ -18,6 +18,7 @@ from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.shard_queue import ShardQueue
+from zarrfs.arrays.spill_file import SpillFile
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, StoreError, StoreFull
 from zarrfs.keys import ByteRange, Key, Prefix
@@ -298,6 +299,40 @@ async def test_a_chunk_on_its_way_into_the_queue_is_counted_although_the_rest_of
         assert mount.queue.nbytes <= budget.nbytes
         await mount.chunks.publish()
         assert budget.nbytes == 0
+
+
+@trio_test
+async def test_a_shard_that_was_stored_while_more_was_written_takes_the_room_of_that_alone() -> None:
+    store, budget = WaitingStore(MemoryStore(), "set"), MemoryBudget(1000)
+    async with mounted(store, budget=budget) as mount, trio.open_nursery() as nursery:
+        await mount.chunks.update({(0,): bytes(100)})
+        nursery.start_soon(mount.chunks.publish, [(0,)])
+        await wait_all_tasks_blocked()
+        await mount.chunks.update({(1,): bytes(50)})
+        store.let_go()
+        await wait_all_tasks_blocked()
+        assert budget.nbytes == 50 == mount.queue.nbytes
+
+
+@pytest.mark.parametrize("memory", [4 << 20, 0], ids=["memory", "files"])
+@trio_test
+async def test_a_chunk_that_is_replaced_many_times_before_it_is_stored_takes_little_room(tmp_path: Path, memory: int) -> None:
+    budget = MemoryBudget(memory)
+    async with mounted(MemoryStore(), budget=budget, directory=str(tmp_path)) as mount:
+        for number in range(300):
+            await mount.chunks.update({(0,): bytes([number % 256]) * (1 << 20)})
+        (shard,) = mount.queue.below(Prefix("a/"))
+        # Of 300 MiB.
+        assert budget.nbytes + shard.files.nbytes <= 64 << 20
+        assert await mount.chunks.get((0,)) == bytes([299 % 256]) * (1 << 20)
+        await mount.chunks.publish()
+        assert budget.nbytes == 0
+
+
+@trio_test
+async def test_an_empty_chunk_is_kept_where_nothing_else_has_been(tmp_path: Path) -> None:
+    files = SpillFile(str(tmp_path))
+    assert await files.keep(b"") == b"" and await files.keep(b"a") == b"a"
 
 
 class Broken(MemoryStore):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -37,6 +37,7 @@ class QueuedShard:
     of the shard within the array. ``since``: the time from which the delay of its publish counts (trio's clock, in seconds).
     ``putting``: number of insertions in progress. ``underway``: a task publishes it since it was due. ``failures`` counts failed
     publishes; ``unanswered`` is the last error if the store did not answer; ``retry``: delay after the next one, in seconds.
+    ``memory_nbytes``: taken from the budget; ``count_above``: see `zarrfs.arrays.shard_room`.
     """
 
     node: LiveNode
@@ -54,6 +55,7 @@ class QueuedShard:
     underway: bool = False
     lock: trio.Lock = field(default_factory=trio.Lock)
     memory_nbytes: int = 0
+    count_above: int = 0
     retry: float = RETRY_SECONDS[0]
     failures: int = 0
     unanswered: StoreTimeout | None = None
@@ -67,7 +69,7 @@ class QueuedShard:
         """Set these for the array as it is described now."""
         if array.metadata.shape != self.array.metadata.shape:
             # What lies beyond the edge of a chunk depends on the shape.
-            for written in (*self.written.values(), *self.publishing.values(), *chain.from_iterable(self.replaced.values())):
+            for written in self._each():
                 if written.merge is not None:
                     written.merge.resized(array)
         self.array, self.chunks, self.expected = array, chunks, expected
@@ -85,6 +87,17 @@ class QueuedShard:
 
     def all(self) -> dict[Coords, Written]:
         return self.publishing | self.written
+
+    def _each(self) -> Iterator[Written]:
+        return chain(self.written.values(), self.publishing.values(), *self.replaced.values())
+
+    def buffers(self) -> Iterator[Buffer]:
+        """Return all buffers of chunks that are queued, or may be again."""
+        for written in self._each():
+            if written.data is not None:
+                yield written.data
+            if written.merge is not None:
+                yield written.merge.packed
 
     def insert(self, mine: Mapping[Coords, Written]) -> None:
         """Queue these chunks, which may still be refused."""

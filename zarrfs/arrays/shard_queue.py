@@ -147,8 +147,8 @@ class ShardQueue:
         """Remove these shards from the queue: they are erased."""
         for shard in shards:
             async with shard.lock:
-                self._room.release(shard, shard.written)
                 shard.clear()
+                self._room.release(shard)
                 self._forget_if_empty(shard)
 
     async def put(self, shard: QueuedShard, chunks: Mapping[Coords, Buffer | None]) -> None:
@@ -209,6 +209,7 @@ class ShardQueue:
         finally:
             shard.putting -= 1
             self._forget_if_empty(shard)
+            self._room.put_ended(shard)
 
     async def _all_kept(self, shard: QueuedShard, mine: Mapping[Coords, Written]) -> dict[Coords, Written]:
         """Return the same chunks in memory that stays."""
@@ -310,10 +311,10 @@ class ShardQueue:
                 self._run_soon()
             raise
         else:
-            self._room.release(shard, shard.publishing)
             shard.retry = RETRY_SECONDS[0]
             stored, shard.publishing = shard.publishing, {}
             shard.settle(stored, is_stored=True)
+            self._room.release(shard)
             # Merges into values that others stored meanwhile gave chunks other than those announced.
             anew = {each: written for each, written in stored.items() if written.merge and generations[each] != written.generation}
             if anew:
@@ -338,8 +339,8 @@ class ShardQueue:
                 if shard.node is not node:
                     # The search for its array has used it at its new path.
                     return True
-            self._room.release(shard, shard.written)
             shard.clear()
+            self._room.release(shard)
             self._forget_if_empty(shard)
             return is_kept
 
@@ -357,7 +358,8 @@ class ShardQueue:
     def _forget_if_empty(self, shard: QueuedShard) -> None:
         key = (shard.node, shard.unit)
         if not shard.written and not shard.publishing and not shard.putting and self._shards.get(key) is shard:
-            self._room.release(shard, shard.written)
+            shard.clear()
+            self._room.release(shard)
             del self._shards[key]
 
     def adopt(self, node: LiveNode, array: ArrayNode, chunks: ChunkStore, expected: Callable[[Coords], int]) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 
-from zarrfs.arrays.chunk_store import Written
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.buffers import Buffer
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.memory.spill import refusal_of, refuse_lost
-from zarrfs.model.chunk_grid import Coords
+from zarrfs.memory.spill import is_mapped, refusal_of, refuse_lost
 
 # Incomplete shards are published once their files exceed this multiple of the memory budget.
 _FILES_TO_MEMORY = 32
+# Chunks that were replaced keep their room until it exceeds that of the queued ones by this much.
+_REPLACED_NBYTES = 1 << 20
 
 
 class ShardRoom:
@@ -47,16 +47,25 @@ class ShardRoom:
             await self._free(shard)
             raise refusal_of(error)(f"{shard.key!r}: no room to queue a chunk: {error}", key=shard.key) from error
 
-    def release(self, shard: QueuedShard, done: Mapping[Coords, Written]) -> None:
-        """Release the memory of a shard, if none but the chunks ``done`` are queued, and none is about to be.
+    def release(self, shard: QueuedShard) -> None:
+        """Release the room of chunks that are queued no more, now or when no `ShardQueue.put` is in progress (`put_ended`).
 
-        Those of a `ShardQueue.put` in progress may have their memory already, and the files that hold it are checked for losses.
+        Its chunks may have their room already, and the files that hold it are checked for losses.
         """
-        if not shard.putting and (not shard.written or shard.written is done):
-            self._budget.give(shard.memory_nbytes)
-            shard.memory_nbytes = 0
-            # Unmapped when the last reader has released them.
-            shard.files.clear()
+        shard.count_above = 0
+        self.put_ended(shard)
+
+    def put_ended(self, shard: QueuedShard) -> None:
+        """Release the room of chunks that are queued no more, if it may be much."""
+        if shard.putting or shard.memory_nbytes + shard.files.kept_nbytes <= shard.count_above:
+            return
+        queued = list(shard.buffers())
+        nbytes = min(shard.memory_nbytes, sum(len(each) for each in queued if not is_mapped(each)))
+        self._budget.give(shard.memory_nbytes - nbytes)
+        shard.memory_nbytes = nbytes
+        shard.files.clear(queued)
+        # To count takes time for each chunk: it is repeated once as much has come as there was.
+        shard.count_above = 2 * (nbytes + shard.files.kept_nbytes) + _REPLACED_NBYTES
 
     async def _free(self, wanting: QueuedShard) -> None:
         """Publish the oldest shard, other than the one that needs the room."""

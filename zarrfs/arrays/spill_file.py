@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterable
 
 from zarrfs import threads
+from zarrfs.buffers import Buffer
 from zarrfs.memory.spill import is_intact, reserve
 
 _FILE_NBYTES = 64 * 1024 * 1024
@@ -17,6 +19,8 @@ class SpillFile:
         self._directory = directory
         self._files: list[mmap.mmap] = []
         self._free = 0
+        self.kept_nbytes = 0
+        """Bytes of the sequences in these files, of which some may be needed no more."""
 
     @property
     def nbytes(self) -> int:
@@ -27,11 +31,12 @@ class SpillFile:
         """Return a copy of ``data`` in a file. Raises OSError if there is no room for it."""
         nbytes = len(data)
         # No further bytes into a file that counts as lost.
-        if nbytes > self._free or not is_intact(self._files[-1]):
+        if not self._files or nbytes > self._free or not is_intact(self._files[-1]):
             self._files.append(await threads.io(reserve, self._directory, max(_FILE_NBYTES, nbytes)))
             self._free = len(self._files[-1])
         start = len(self._files[-1]) - self._free
         self._free -= nbytes
+        self.kept_nbytes += nbytes
         view = memoryview(self._files[-1])[start : start + nbytes]
         view[:] = data
         return view.toreadonly()
@@ -41,7 +46,12 @@ class SpillFile:
         """True unless bytes may have been lost by now, since the disk has not taken them."""
         return all(map(is_intact, self._files))
 
-    def clear(self) -> None:
-        """Release the files; each is unmapped when its last view is gone."""
-        self._files.clear()
-        self._free = 0
+    def clear(self, needed: Iterable[Buffer] = ()) -> None:
+        """Release the files that hold none of the ``needed`` results of `keep`; each is unmapped when its last view is gone."""
+        mine = set(map(id, self._files))
+        views = [each for each in needed if isinstance(each, memoryview) and id(each.obj) in mine]
+        used = {id(each.obj) for each in views}
+        if not self._files or id(self._files[-1]) not in used:
+            self._free = 0
+        self._files[:] = [each for each in self._files if id(each) in used]
+        self.kept_nbytes = sum(map(len, views))
