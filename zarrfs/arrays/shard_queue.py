@@ -105,26 +105,30 @@ class ShardQueue:
         return [shard for shard in self._shards.values() if shard.node is node]
 
     async def publish_one(self, node: LiveNode, unit: Coords) -> None:
-        """Publish a queued shard."""
-        if (shard := self._shards.get((node, unit))) is not None:
-            await self._publish(shard)
+        """Publish a queued shard. Raises as `publish`."""
+        shards = [shard] if (shard := self._shards.get((node, unit))) is not None else []
+        await self._publish_all(shards, lambda each: each.node is node and each.unit == unit)
+        if shards:
             node.check()
 
     async def publish(self, target: ShardsAt) -> list[Key]:
         """Publish the queued shards at ``target``; return their keys, or raise the first failure after trying all.
 
-        The error of a shard lost in the background is raised once.
+        The error of a shard, or of chunks, lost in the background is raised once.
         """
-        failed: list[Exception] = []
         shards = [each for each in self._shards.values() if each.is_at(target)]
+        await self._publish_all(shards, lambda each: each.is_at(target))
+        return [shard.key for shard in shards]
+
+    async def _publish_all(self, shards: Iterable[QueuedShard], is_meant: Callable[[QueuedShard], bool]) -> None:
+        failed: list[Exception] = []
         for shard in shards:
             try:
                 await self._publish(shard)
             except ZarrfsError as error:
                 failed.append(error)
-        failed += [self._unreported.pop(shard) for shard in [each for each in self._unreported if each.is_at(target)]]
+        failed += [self._unreported.pop(shard) for shard in [each for each in self._unreported if is_meant(each)]]
         raise_first(failed)
-        return [shard.key for shard in shards]
 
     async def end(self) -> list[Key]:
         """Publish everything; pass failed shards to `OnLoss`; return the keys of the lost ones."""
@@ -281,7 +285,8 @@ class ShardQueue:
             if shard.failures != failures and shard.unanswered is not None:
                 # The store timed out while this task waited. If each retried in turn, the last would wait for all deadlines.
                 raise shard.unanswered.again()
-            error = await give_up_lost(shard, self._on_loss, self._announce)
+            if (error := await give_up_lost(shard, self._on_loss, self._announce)) is not None:
+                self._report_later(shard, error)
             if shard.written:
                 await self._store(shard)
             shard.since = trio.current_time()
@@ -418,14 +423,15 @@ class ShardQueue:
             async with self._slots:
                 await self._publish(shard)
         except Exception as error:  # noqa: BLE001 (no caller waits: it is reported, and retried)
-            if shard.written:
-                self._failed(shard, error)
-            elif len(self._unreported) < _MAX_UNREPORTED:
-                self._unreported[shard] = error
+            (self._failed if shard.written else self._report_later)(shard, error)
         finally:
             shard.underway = False
             if shard.written:
                 self._run_soon()
+
+    def _report_later(self, shard: QueuedShard, error: Exception) -> None:
+        if len(self._unreported) < _MAX_UNREPORTED:
+            self._unreported[shard] = error.again() if isinstance(error, ZarrfsError) else error
 
     def _failed(self, shard: QueuedShard, error: Exception) -> None:
         log.warning("%s: publish failed, will retry: %s", shard.key, error)
