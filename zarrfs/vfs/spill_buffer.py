@@ -128,9 +128,14 @@ class SpillBuffer:
             self._spill()
             self._give(self._taken)
         if self._memory is not None:
-            if offset > len(self._memory):
-                self._memory.extend(bytes(offset - len(self._memory)))
-            self._memory[offset:end] = data
+            try:
+                if offset > len(self._memory):
+                    self._memory.extend(bytes(offset - len(self._memory)))
+                self._memory[offset:end] = data
+            except MemoryError:
+                # The gap before it is no part of the value.
+                del self._memory[self._size :]
+                raise
         else:
             try:
                 _pwrite(self._fd, offset, data)
