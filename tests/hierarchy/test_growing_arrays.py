@@ -131,6 +131,43 @@ async def test_chunks_that_another_mount_stores_stay_if_it_enlarges_the_array_be
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), [1] * 6 + [9] * 2)
 
 
+def nested(extent: int) -> bytes:
+    """Return an array in chunks of 2, four to a shard, in shards of two such shards."""
+    little = {"name": "bytes", "configuration": {"endian": "little"}}
+    codecs: list[object] = [little]
+    for extent_of_chunk in (2, 8):
+        sharding = {"chunk_shape": [extent_of_chunk], "codecs": codecs, "index_codecs": [little]}
+        codecs = [{"name": "sharding_indexed", "configuration": sharding}]
+    return json.dumps(
+        {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [extent],
+            "data_type": "int16",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [16]}},
+            "chunk_key_encoding": {"name": "default"},
+            "fill_value": 0,
+            "codecs": codecs,
+        }
+    ).encode()
+
+
+@trio_test
+async def test_chunks_that_another_mount_stores_stay_if_all_of_an_inner_shard_are_queued() -> None:
+    """The inner shard was replaced without being read, by the shape of before the wait for the lock of the outer one."""
+    store = MemoryStore()
+    await store.set(Key("a/zarr.json"), nested(14))
+    async with tree_over(store, **OPTIONS) as tree, tree_over(WithoutLocks(store), **OPTIONS) as other:
+        for number in range(4, 7):
+            await write(tree, f"chunks/a/{number}", b"\x01\x00\x01\x00")
+        async with trio.open_nursery() as nursery:
+            async with store.exclusive(Key(SHARD)):
+                nursery.start_soon(tree.queue.publish, Key(SHARD))
+                await wait_all_tasks_blocked()
+                await enlarge(other, 16)
+        np.testing.assert_array_equal((await load(tree, "npy/a.npy"))[8:], [1] * 6 + [9] * 2)
+
+
 def wide(columns: int) -> bytes:
     """Return an array of four rows in chunks of two rows and four columns, two to a shard, whose padding repeats the last column."""
     delta = {"name": "numcodecs.delta", "configuration": {"dtype": "<u2", "astype": "|i1"}}

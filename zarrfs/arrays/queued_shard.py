@@ -65,6 +65,11 @@ class QueuedShard:
         """Store key of the shard at the node's current path."""
         return self.chunks.keys(self.some)[0]
 
+    @property
+    def may_be_replaced_unread(self) -> bool:
+        """True if all chunks of it are being stored; of one that contains shards, all chunks of one of these may be."""
+        return len(self.publishing) >= self.expected or len(self.array.metadata.shards) > 1
+
     def use(self, array: ArrayNode, chunks: ChunkStore, expected: int) -> None:
         """Set these for the array as it is described now."""
         if array.metadata.shape != self.array.metadata.shape:

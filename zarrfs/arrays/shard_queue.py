@@ -300,8 +300,8 @@ class ShardQueue:
         node, chunks = shard.node, shard.chunks
         try:
             async with chunks.exclusive(next(iter(shard.publishing))):
-                if len(shard.publishing) >= shard.expected and not node.is_being_changed:
-                    # It is replaced without being read. Another mount may have enlarged the array, and stored more, before the lock.
+                if shard.may_be_replaced_unread and not node.is_being_changed:
+                    # Another mount may have enlarged the array, and stored more, before the lock.
                     with presupposing_nothing():
                         await node.confirmed()
                     chunks = shard.chunks if shard.node is node else chunks
