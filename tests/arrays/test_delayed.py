@@ -358,3 +358,14 @@ async def test_a_shard_that_cannot_be_stored_delays_no_other(autojump_clock: Moc
         assert await stored(store) == {4: b"other"}
         await trio.sleep(20)
         assert len(mount.failures) == 4
+
+
+@pytest.mark.logs("publish failed, will retry")
+@trio_test
+async def test_a_shard_that_cannot_be_stored_does_not_keep_others_from_making_room(tmp_path: Path) -> None:
+    array = node((16,), ShardSpec((4,)))
+    store = Broken()
+    async with mounted(store, array, delay=600, memory=0, directory=str(tmp_path)) as mount:
+        for first in (0, 4, 8, 12):
+            await mount.chunks.update({(first,): b"new"})
+        assert mount.failures == ["a/c/0"] and await stored(store, array) == {4: b"new", 8: b"new"}

@@ -68,10 +68,10 @@ class ShardRoom:
         shard.count_above = 2 * (nbytes + shard.files.kept_nbytes) + _REPLACED_NBYTES
 
     async def _free(self, wanting: QueuedShard) -> None:
-        """Publish the oldest shard, other than the one that needs the room."""
+        """Publish the oldest shard, other than the one that needs the room; one that could not be stored comes after all others."""
         # A node that is being moved waits for holders of an array that moves with it, possibly this task.
         others = [
             each for each in self._shards if each is not wanting and not each.node.is_being_changed and each.node.why_gone is None
         ]
         if others:
-            await self._publish(min(others, key=lambda shard: shard.since))
+            await self._publish(min(others, key=lambda shard: (shard.retry, shard.since)))
