@@ -102,3 +102,17 @@ async def test_an_encoded_shard_of_more_bytes_than_any_can_have_is_refused() -> 
 def test_a_codec_of_elements_cannot_follow_shards() -> None:
     with pytest.raises(MetadataError, match="codec 'bytes' cannot follow sharding"):
         opened(MemoryStore(), node((8,), ShardSpec((4,), codecs=(CodecSpec("bytes"),))))
+
+
+@trio_test
+async def test_a_chunk_that_is_kept_does_not_keep_its_whole_shard() -> None:
+    """Each open file, and each cached chunk, held a decoded shard, and counted the bytes of the chunk."""
+    store = MemoryStore()
+    spec = ShardSpec((4,), codecs=(CodecSpec("gzip", {"level": 1}),))
+    chunks, _ = opened(store, node((4,), spec))
+    await chunks.update({(each,): bytes(100) for each in range(4)})
+    chunks, _ = opened(store, node((4,), spec))
+    found = await chunks.get_with_stat((1,), ByteRange())
+    assert found is not None
+    parts = [found[0], *await chunks.get_several([(1,), (2,)]), *await chunks.get_parts((1,), [ByteRange()], found[1].generation)]
+    assert parts == [bytes(100)] * 4 and all(isinstance(each, bytes) for each in parts)

@@ -19,7 +19,7 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError, StoreError, TooLarge
 from zarrfs.keys import WHOLE, ByteRange, Key
-from zarrfs.memory.spill import in_memory, is_intact
+from zarrfs.memory.spill import Buffers, in_memory, is_intact
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.stores.values import Generation, KeyStat
@@ -99,23 +99,25 @@ class CompressedShards(ChunkStore):
         if whole is None:
             return None
         data, stat = whole
-        return _part(data, byte_range), stat
+        return _part(data, byte_range, Buffers()), stat
 
     async def get_parts(self, coords: Coords, byte_ranges: Sequence[ByteRange], generation: Generation) -> list[Buffer]:
         whole = await self._whole(coords)
         if whole is None or whole[1].generation != generation:
             raise GenerationMismatch(f"{self.keys(coords)[0]!r} was changed concurrently", key=self.keys(coords)[0])
-        return [_part(whole[0], each) for each in byte_ranges]
+        buffers = Buffers()
+        return [_part(whole[0], each, buffers) for each in byte_ranges]
 
     async def get_several(self, coords: Sequence[Coords], byte_range: ByteRange = WHOLE) -> list[Buffer | ChunkError | None]:
         values: list[Buffer | ChunkError | None] = []
+        buffers = Buffers()
         for each in coords:
             try:
                 whole = await self._whole(each)
             except ChunkError as error:
                 values.append(error)
             else:
-                values.append(_part(whole[0], byte_range) if whole is not None else None)
+                values.append(_part(whole[0], byte_range, buffers) if whole is not None else None)
         return values
 
     async def stat(self, coords: Coords) -> KeyStat | None:
@@ -188,6 +190,8 @@ class CompressedShards(ChunkStore):
         return data
 
 
-def _part(data: Buffer, byte_range: ByteRange) -> Buffer:
+def _part(data: Buffer, byte_range: ByteRange, buffers: Buffers) -> Buffer:
+    """Return a part of a decoded shard, as a copy if small: caches and open files would keep the whole shard, and count the part."""
     start, stop = byte_range.resolve(len(data))
-    return memoryview(data)[start:stop]
+    part = memoryview(data)[start:stop]
+    return bytes(part) if len(part) < len(data) and buffers.has_memory(len(part)) else part
