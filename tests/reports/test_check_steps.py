@@ -15,7 +15,7 @@ from tests.support.small_stores import array_document, write
 from tests.support.users import run_as_users
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.records import VERSION, Record
-from zarrfs.keys import NodePath, Prefix
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.options.config import MountConfig
 from zarrfs.reports.check import check
 from zarrfs.reports.findings import Report
@@ -75,6 +75,30 @@ def test_one_whose_new_array_is_in_its_place_is_ended(store: Path) -> None:
     report = checked(store, repairs=True)
     assert [finding.reason for finding in report.repaired.first] == ["erase: completed"]
     assert sorted(path.name for path in store.rglob("*")) == [".zgroup"]
+
+
+@pytest.mark.logs("interrupted operation \\(rename\\) given up")
+def test_what_is_left_of_a_node_whose_rename_was_given_up_is_bad(store: Path) -> None:
+    """The repair ended with "all is well", and so did each later check: the array was gone."""
+
+    async def leave() -> None:
+        folder = FolderStore(str(store))
+        intent = Intents(folder).new()
+        moves = ((Prefix("data/b/"), Prefix("data/c/")), (Key("meta/b"), Key("meta/c")))
+        await intent.begin(Record("rename", NodePath("/c"), Prefix("c/"), source=Prefix("b/"), moves=moves, is_placing=True))
+        # Its document. The chunks were in their place already, from where another program has removed them.
+        await folder.set(intent.old.key("1"), b"{}")
+        await intent.let_go()
+        await folder.aclose()
+
+    trio.run(leave)
+    for report in (checked(store, repairs=True), checked(store)):
+        (finding,) = report.bad.first
+        assert finding.path == "/c" and "rename given up" in finding.reason
+        assert report.steps.count == 0
+        (kept,) = store.glob(".zarrfs/*.kept")
+        assert kept.name in finding.reason and (kept / "old/1").read_bytes() == b"{}"
+    assert zarrfs("check", store).returncode == 1
 
 
 def test_what_is_only_being_made_is_no_fault(store: Path) -> None:

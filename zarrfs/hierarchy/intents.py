@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 # Other names in the folder belong to other programs, or have no mount to end them.
 _NAME = re.compile("[0-9a-f]{32}")
 _ASIDE = ".kept/"
+_KEPT_NAME = re.compile("[0-9a-f]{32}[.]kept")
 _LOCKED_SECONDS = 1.0
 
 OnDone = Callable[[], Awaitable[None]]
@@ -345,9 +346,16 @@ class Intents:
 
     async def there(self) -> list[Intent]:
         """Return all intents in the store, in progress or interrupted. Raises `StoreAccessDenied` if another user hides them."""
+        return await self._named(_NAME)
+
+    async def kept(self) -> list[Intent]:
+        """Return what no mount could complete or undo (`Intent.keep_aside`). Raises as `there`."""
+        return await self._named(_KEPT_NAME)
+
+    async def _named(self, form: re.Pattern[str]) -> list[Intent]:
         if not self.store.capabilities.list or not await self.store.prefix_exists(APART):
             return []
-        names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix and _NAME.fullmatch(name)]
+        names = [name async for name, is_prefix, _, _ in self.store.list_dir(APART) if is_prefix and form.fullmatch(name)]
         return [Intent(self.store, name) for name in sorted(names)]
 
     async def left(self) -> AsyncGenerator[Intent]:

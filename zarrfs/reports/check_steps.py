@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from zarrfs.errors import StoreAccessDenied, StoreReadOnly, ZarrfsError
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.recovery import recover, require_known
@@ -25,9 +27,9 @@ async def repair(config: MountConfig, report: Report) -> None:
 
 
 async def look(store: Store, report: Report) -> None:
-    """Report each operation present; whether it has a worker is not visible."""
+    """Report each operation present; whether it has a worker is not visible. One that was given up is a fault: its node is gone."""
     try:
-        there = await Intents(store).there()
+        there, kept = await Intents(store).there(), await Intents(store).kept()
     except StoreAccessDenied as error:
         report.steps.add(Finding("/", str(error)))
         return
@@ -42,3 +44,9 @@ async def look(store: Store, report: Report) -> None:
             report.making.add(Finding("/", f"{intent.prefix}: in progress, or left behind"))
         else:
             report.steps.add(Finding(record.path, f"{record.name} ({intent.prefix})"))
+    for intent in kept:
+        path, name = "/", "operation"
+        with suppress(ZarrfsError):
+            if (record := await intent.record()) is not None:
+                path, name = record.path, record.name
+        report.bad.add(Finding(path, f"interrupted {name} given up: the rest of it is kept in {intent.prefix}"))
