@@ -301,6 +301,41 @@ async def test_an_equal_array_that_another_program_has_stored_there_since_stays(
     assert [(type(error), error.key) for error in told] == [(KeyConflict, PLACE)]
 
 
+@pytest.mark.parametrize(
+    ("record", "lies"),
+    [
+        (REPLACE, {"old": b"old", "new": b"new"}),
+        (REPLACE, {"old": b"old", "place": b"new"}),
+        (replace(REPLACE, copies=True, count=1), {"new": b"new", "place": b"old"}),
+    ],
+    ids=["before the new one was in place", "after that", "copied"],
+)
+@pytest.mark.logs("neither completed nor undone")
+@trio_test
+async def test_an_array_in_a_group_that_another_program_has_stored_there_since_stays(record: Record, lies: dict[str, bytes]) -> None:
+    """Its chunks were taken for those of the new array, and deleted."""
+    store, _ = await store_with({"meta/a/b.array": b"somebody's", PLACE + "b/0": b"somebody's"}, **lies)
+    await left_behind(store, record)
+    before, told = await contents(store), []
+    assert await mount_again(store, told) == []
+    assert await contents(store) == before
+    assert [(type(error), error.key) for error in told] == [(KeyConflict, PLACE + "b/0")]
+
+
+@pytest.mark.logs("neither completed nor undone")
+@trio_test
+async def test_an_array_does_not_return_to_where_another_program_has_stored_a_group_since() -> None:
+    """It hid the group, and what that holds."""
+    document, group = Key("meta/root/a.array"), Key("meta/root/a.group")
+    entry = b'{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_encoding": "application/json"}'
+    store, _ = await store_with({"zarr.json": entry, group: b"{}"}, old=b"old", new=b"new")
+    await left_behind(store, replace(REPLACE, before={document: b"old document"}, after={document: b"new document"}))
+    before, told = await contents(store), []
+    assert await mount_again(store, told) == []
+    assert await contents(store) == before
+    assert [(type(error), error.key) for error in told] == [(KeyConflict, group)]
+
+
 class Steps(ForwardingStore):
     """Lists the syncs of chunks, and stores of documents."""
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from zarrfs.errors import IntentTooNew, PartsMissing, StoreFull, StoreTimeout, ZarrfsError
+from zarrfs.errors import IntentTooNew, KeyConflict, PartsMissing, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import erase_in_steps
@@ -62,6 +62,7 @@ async def recover(
             try:
                 if record is not None:
                     async with _no_edits_by_others(hierarchy, intents.store, record.path):
+                        await _require_no_other_node(hierarchy, record)
                         try:
                             is_done = await resolve(intents.store, intent, record)
                         except PartsMissing as error:
@@ -109,6 +110,18 @@ async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath
             except StoreTimeout as error:
                 raise _Busy(f"another mount is editing: {error}", key=key) from error
         yield
+
+
+async def _require_no_other_node(hierarchy: Hierarchy, record: Record) -> None:
+    """Raise `KeyConflict` if the path of an array that was to be replaced has another document than it had, or was to have.
+
+    Another program has put a group there: put back, the array would hide it, and what is in it."""
+    if record.operation != "replace" or not (record.before or record.after):
+        return
+    keys = [key for layout in await hierarchy.layouts(record.path) for key in layout.document_keys(record.path)]
+    for key in await hierarchy.documents(keys):
+        if key not in record.before and key not in record.after:
+            raise KeyConflict(f"{record.path}: {key} was stored by another program since", key=key)
 
 
 async def is_erased(hierarchy: Hierarchy, store: Store, intent: Intent, path: NodePath) -> bool:

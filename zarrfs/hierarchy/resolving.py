@@ -7,7 +7,7 @@ import math
 
 from zarrfs.errors import KeyConflict, PartsMissing, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
-from zarrfs.hierarchy.probe import holds_only_chunks
+from zarrfs.hierarchy.probe import holds_only_chunks, may_be_of_chunk
 from zarrfs.hierarchy.putting import put_all, sync_all_first, sync_first
 from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.stored_documents import are_stored
@@ -83,6 +83,8 @@ async def _resolve_copies(store: Store, apart: Apart, record: Record) -> bool:
     if record.after != record.before and record.before and await are_stored(store, record.before):
         # They are erased first: nothing was copied, and others may have changed the old array since.
         return False
+    if record.erased is None:
+        await _require_only_own(store, record)
     # The record was stored when all content lay apart.
     await copy_into_place(store, apart, record)
     return True
@@ -111,6 +113,8 @@ async def _resolve_replaced(store: Store, apart: Apart, record: Record) -> bool:
         # No step was taken.
         return False
     is_taken = await store.prefix_exists(record.prefix)
+    if is_taken:
+        await _require_only_own(store, record)
     if is_aside and await _is_equal_stored_since(store, apart, record, is_taken=is_taken):
         raise KeyConflict(f"{record.path}: an equal array was stored by another program since", key=record.prefix)
     if record.is_used and not is_aside and not is_taken:
@@ -161,6 +165,15 @@ async def _require_no_others(store: Store, record: Record) -> None:
     for key in {**record.before, **record.after}:
         value = await store.get(key)
         if value is not None and bytes(value) not in (record.before.get(key), record.after.get(key)):
+            raise KeyConflict(f"{record.path}: {key} was stored by another program since", key=key)
+
+
+async def _require_only_own(store: Store, record: Record) -> None:
+    """Raise `KeyConflict` if the place holds anything but the documents and chunks of an array: another program has put a group there.
+
+    What is moved or erased with the chunks would be the nodes in it."""
+    async for key in store.list_prefix(record.prefix):
+        if key not in record.before and key not in record.after and not may_be_of_chunk(key[len(record.prefix) :], is_prefix=False):
             raise KeyConflict(f"{record.path}: {key} was stored by another program since", key=key)
 
 
