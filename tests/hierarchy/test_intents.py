@@ -312,7 +312,9 @@ async def test_an_equal_array_that_another_program_has_stored_there_since_stays(
 )
 @pytest.mark.logs("neither completed nor undone")
 @trio_test
-async def test_an_array_in_a_group_that_another_program_has_stored_there_since_stays(record: Record, lies: dict[str, bytes]) -> None:
+async def test_an_array_in_a_group_that_another_program_has_stored_there_since_stays(
+    record: Record, lies: dict[str, bytes]
+) -> None:
     """Its chunks were taken for those of the new array, and deleted."""
     store, _ = await store_with({"meta/a/b.array": b"somebody's", PLACE + "b/0": b"somebody's"}, **lies)
     await left_behind(store, record)
@@ -322,18 +324,37 @@ async def test_an_array_in_a_group_that_another_program_has_stored_there_since_s
     assert [(type(error), error.key) for error in told] == [(KeyConflict, PLACE + "b/0")]
 
 
+AT_A, AT_C = Key("meta/root/a.array"), Key("meta/root/c.array")
+MOVED = Record(
+    "rename", NodePath("/c"), Prefix("meta/root/c/"), source=Prefix("a/"), moves=((PLACE, Prefix("data/c/")), (AT_A, AT_C))
+)
+
+
+@pytest.mark.parametrize(
+    ("record", "there", "group"),
+    [
+        (replace(REPLACE, before={AT_A: b"old document"}, after={AT_A: b"new document"}), {"old/0": b"old"}, "a"),
+        # Its document is apart, its chunks are not yet, or not any more.
+        (MOVED, {"old/1": b"old document", PLACE + "0": b"old"}, "a"),
+        (replace(MOVED, is_placing=True), {"old/1": b"old document", "data/c/0": b"old"}, "c"),
+    ],
+    ids=["replaced", "renamed", "renamed, in part"],
+)
 @pytest.mark.logs("neither completed nor undone")
 @trio_test
-async def test_an_array_does_not_return_to_where_another_program_has_stored_a_group_since() -> None:
+async def test_no_array_is_put_where_another_program_has_stored_a_group_since(
+    record: Record, there: dict[str, bytes], group: str
+) -> None:
     """It hid the group, and what that holds."""
-    document, group = Key("meta/root/a.array"), Key("meta/root/a.group")
     entry = b'{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_encoding": "application/json"}'
-    store, _ = await store_with({"zarr.json": entry, group: b"{}"}, old=b"old", new=b"new")
-    await left_behind(store, replace(REPLACE, before={document: b"old document"}, after={document: b"new document"}))
+    key = Key(f"meta/root/{group}.group")
+    store, intent = await store_with({"zarr.json": entry, key: b"{}", f"meta/root/{group}/b.array": b"somebody's"})
+    await fill(store, {intent.prefix + name if name.startswith("old/") else name: value for name, value in there.items()})
+    await left_behind(store, record)
     before, told = await contents(store), []
     assert await mount_again(store, told) == []
     assert await contents(store) == before
-    assert [(type(error), error.key) for error in told] == [(KeyConflict, group)]
+    assert [(type(error), error.key) for error in told] == [(KeyConflict, key)]
 
 
 class Steps(ForwardingStore):

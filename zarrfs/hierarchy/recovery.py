@@ -17,7 +17,7 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.resolving import resolve
-from zarrfs.keys import NodePath
+from zarrfs.keys import NodePath, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -113,15 +113,21 @@ async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath
 
 
 async def _require_no_other_node(hierarchy: Hierarchy, record: Record) -> None:
-    """Raise `KeyConflict` if the path of an array that was to be replaced has another document than it had, or was to have.
+    """Raise `KeyConflict` if a path to which documents are returned, or moved, has another document of the same layout.
 
-    Another program has put a group there: put back, the array would hide it, and what is in it."""
-    if record.operation != "replace" or not (record.before or record.after):
-        return
-    keys = [key for layout in await hierarchy.layouts(record.path) for key in layout.document_keys(record.path)]
-    for key in await hierarchy.documents(keys):
-        if key not in record.before and key not in record.after:
-            raise KeyConflict(f"{record.path}: {key} was stored by another program since", key=key)
+    Another program has put a group there: the array would hide it, and what is in it."""
+    own = {*record.before, *record.after, *record.replaced, *(each for pair in record.moves for each in pair)}
+    paths = [record.path]
+    # A node that it was to replace goes back first. Chunks alone may be leftovers.
+    replaces = any(not isinstance(each, Prefix) for each in record.replaced)
+    if record.moves and not record.is_placing and not replaces and record.source is not None:
+        paths = paths_of(record.source) or []
+    for path in paths if record.is_of_arrays else ():
+        for layout in await hierarchy.layouts(path):
+            keys = layout.document_keys(path)
+            others = [key for key in await hierarchy.documents(keys) if key not in own]
+            if others and not own.isdisjoint(keys):
+                raise KeyConflict(f"{path}: {others[0]} was stored by another program since", key=others[0])
 
 
 async def is_erased(hierarchy: Hierarchy, store: Store, intent: Intent, path: NodePath) -> bool:

@@ -53,7 +53,8 @@ class Report:
 
     ``nodes``, ``arrays``: number of those found. ``chunks``: number decoded, of ``stored_nbytes`` and ``decoded_nbytes``. ``done`` of
     ``total`` chunks were read, stored or not.
-    ``bad``: invalid or unreadable nodes and chunks, and those of operations that were given up. ``unchecked``: possibly valid nodes with features that zarrfs does not support.
+    ``bad``: invalid or unreadable nodes and chunks, and nodes of operations that were given up. ``unchecked``: possibly valid nodes
+    with features that zarrfs does not support.
     ``outside``: keys of chunks outside of the grid, which no program reads and no specification forbids. ``hidden``: nodes at whose path
     there are also documents of other layouts, which are ignored and not checked; ``below``: nodes below an array, which no view shows and
     which are not checked either; ``misnamed``: documents at names that no node may have, with the same effect; ``orphaned``: places with
