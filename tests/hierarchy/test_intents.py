@@ -301,6 +301,20 @@ async def test_an_equal_array_that_another_program_has_stored_there_since_stays(
     assert [(type(error), error.key) for error in told] == [(KeyConflict, PLACE)]
 
 
+@pytest.mark.logs("neither completed nor undone")
+@trio_test
+async def test_nothing_is_copied_over_an_equal_array_that_another_program_has_stored_there_since() -> None:
+    """It has no attributes, as the one before had: one document of two."""
+    attributes = Key("meta/a.attributes")
+    store, _ = await store_with({}, new=b"new")
+    await left_behind(store, replace(REPLACE, before={**OLD, attributes: b"{}"}, copies=True, count=1))
+    await fill(store, {**OLD, PLACE + "0": b"somebody's"})
+    before, told = await contents(store), []
+    assert await mount_again(store, told) == []
+    assert await contents(store) == before
+    assert [(type(error), error.key) for error in told] == [(KeyConflict, PLACE)]
+
+
 @pytest.mark.parametrize(
     ("record", "lies"),
     [

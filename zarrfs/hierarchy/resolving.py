@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterable
 
 from zarrfs.errors import KeyConflict, PartsMissing, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
@@ -11,7 +12,7 @@ from zarrfs.hierarchy.probe import holds_only_chunks, may_be_of_chunk
 from zarrfs.hierarchy.putting import put_all, sync_all_first, sync_first
 from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.stored_documents import are_stored
-from zarrfs.keys import Prefix
+from zarrfs.keys import Key, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,9 @@ async def _resolve_copies(store: Store, apart: Apart, record: Record) -> bool:
         return False
     if record.erased is None:
         await _require_only_own(store, record)
+    if await _is_stored_since(store, apart, [key for key, value in record.before.items() if record.after.get(key) != value]):
+        # One equal document of several is enough: what is erased here is not stored again.
+        raise KeyConflict(f"{record.path}: an equal array was stored by another program since", key=record.prefix)
     # The record was stored when all content lay apart.
     await copy_into_place(store, apart, record)
     return True
@@ -153,10 +157,15 @@ async def _is_equal_stored_since(store: Store, apart: Apart, record: Record, *, 
         return False
     if is_taken and await store.prefix_exists(apart.new):
         return True
+    return await _is_stored_since(store, apart, record.before)
+
+
+async def _is_stored_since(store: Store, apart: Apart, keys: Iterable[Key]) -> bool:
+    """Return True if one of these keys was stored after the record."""
     begun = await store.stat(apart.prefix.key(RECORD))
     if begun is None or begun.mtime_ns is None:
         return False
-    stats = [await store.stat(key) for key in record.before]
+    stats = [await store.stat(key) for key in keys]
     return any(stat is not None and stat.mtime_ns is not None and stat.mtime_ns > begun.mtime_ns for stat in stats)
 
 
