@@ -118,6 +118,8 @@ class Rescue:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
+        for path in (folder.path, folder.rescued.path, os.path.join(folder.rescued.path, "..")):
+            own_files.sync_names(path)
 
 
 class _Folder(NamedTuple):
@@ -206,16 +208,25 @@ class _RescueStore:
 
 async def _save(folder: str, ident: str, nbytes: int, read: Callable[[int, int], Awaitable[Buffer]]) -> None:
     """Save the bytes of a file of the mount; ``read``: by offset and size."""
-    with os.fdopen(await threads.io(_created, os.path.join(folder, "files"), ident), "wb") as file:
+    files = os.path.join(folder, "files")
+    path = _path_in(files, ident)
+    with os.fdopen(await threads.io(_created, path), "wb") as file:
         for offset in range(0, nbytes, _PIECE_NBYTES):
             await threads.io(file.write, await read(offset, _PIECE_NBYTES))
         await threads.io(file.flush)
         await threads.io(os.fsync, file)
 
+    while path != files:
+        path = os.path.dirname(path)
+        await threads.io(own_files.sync_names, path)
 
-def _created(folder: str, ident: str) -> int:
-    """Create a file below ``folder`` with the path of a file of the mount; return its descriptor."""
-    *above, name = [part for part in ident.split("/") if part not in ("", ".", "..")]
-    path = os.path.join(folder, *above)
-    os.makedirs(path, 0o700, exist_ok=True)
-    return os.open(os.path.join(path, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+def _path_in(folder: str, ident: str) -> str:
+    """Return the path below ``folder`` of a file of the mount."""
+    return os.path.join(folder, *(part for part in ident.split("/") if part not in ("", ".", "..")))
+
+
+def _created(path: str) -> int:
+    """Create a file, and the folders on the way; return its descriptor."""
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -98,6 +98,21 @@ def is_private(folder: int) -> bool:
     return is_ours_alone(folder) and owner_of(folder) == os.geteuid()
 
 
+def sync_names(folder: str) -> None:
+    """Sync the names in ``folder``, unless this user may not read it, or the file system has no such operation. Raises `OSError`."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(fd)
+
+
 class _Walk:
     """A walk along a path: ``_at``, a descriptor of the folder reached, and the names that are left.
 
