@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from dataclasses import replace
 
 import pytest
 from trio.testing import trio_test
@@ -91,3 +92,19 @@ def test_the_first_of_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     for path in paths:
         nodes.put(path, KnownNode(GroupNode(path=path, dialect="v2"), b"", 1e9))
     assert [path in nodes for path in paths] == [False, True, True]
+
+
+@pytest.mark.parametrize("is_evicted", [False, True])
+@trio_test
+async def test_nothing_is_kept_of_an_array_that_was_removed(is_evicted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the layouts of 2019 and 2022 its chunks were, for good: after 64 of these a change of a folder there invalidated all nodes."""
+    nodes, path, chunks = KnownNodes(), NodePath("/a"), Prefix("data/a/")
+    array = await reading(await store_of(A)).hierarchy.node(NodePath("/a"))
+    assert isinstance(array, ArrayNode)
+    nodes.put(path, KnownNode(replace(array, chunk_prefix=chunks), b"", 1e9))
+    assert list(nodes.index.with_chunks_at(Prefix("data/"))) == [path]
+    nodes.put(path, KnownNode(None, b"", 1e9))
+    if is_evicted:
+        monkeypatch.setattr(known_nodes, "MAX_NODES", 1)
+        nodes.put(NodePath("/b"), KnownNode(None, b"", 1e9))
+    assert list(nodes.index.with_chunks_at(Prefix("data/"))) == []

@@ -145,7 +145,8 @@ class KnownNodes:
 
     def put(self, path: NodePath, known: KnownNode) -> None:
         """Remember ``known``, and forget the oldest nodes beyond the bounds."""
-        self.index.add(path, known.node)
+        before = self._known.get(path)
+        self.index.add(path, known.node, before.node if before is not None else None)
         self._known[path] = known
         self._known.move_to_end(path)
         self._measure(path, self._weights.pop(path, 0))

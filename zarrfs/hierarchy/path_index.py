@@ -31,17 +31,22 @@ class NodeIndex:
         self._apart: dict[NodePath, NodePath] = {}
         self._chunk_paths = PathIndex()
 
-    def add(self, path: NodePath, node: Node | None) -> None:
-        """Add a known node."""
+    def add(self, path: NodePath, node: Node | None, before: Node | None = None) -> None:
+        """Add a known node; ``before``: the one that was known at its path."""
         self.known.add(path)
-        if (apart := _chunk_path(path, node)) is not None:
+        apart = _chunk_path(path, node)
+        if before is not None and (left := _chunk_path(path, before)) not in (None, apart):
+            self._discard_chunks(path, left)
+        if apart is not None:
             self._apart[apart] = path
             self._chunk_paths.add(apart)
 
     def discard(self, path: NodePath, node: Node | None) -> None:
         """Remove a node."""
         self.known.discard(path)
-        apart = _chunk_path(path, node)
+        self._discard_chunks(path, _chunk_path(path, node))
+
+    def _discard_chunks(self, path: NodePath, apart: NodePath | None) -> None:
         if apart is not None and self._apart.get(apart) == path:
             del self._apart[apart]
             self._chunk_paths.discard(apart)
