@@ -216,6 +216,22 @@ async def test_a_chunk_that_is_removed_or_renamed_during_its_own_close_is_a_chun
         assert ("a/0" in await contents(store)) == (new_name is not None)
 
 
+@OPEN_TOO
+@trio_test
+async def test_a_document_saved_under_digits_is_no_waiting_chunk(is_open: bool) -> None:
+    """The rename was refused, or an unforeseen error, although the array was there by then."""
+    store = MemoryStore()
+    async with new_folder(store) as s:
+        await s.write("a/0", b"\1" * 8)
+        await s.write("a/1", ZARRAY)
+        handle = await s.opened("a/1") if is_open else None
+        await s.rename("a/1", "a/.zarray")
+        if handle is not None:
+            await handle.release()
+        assert await s.names("a") == {".zarray", "0"}
+        assert "a/0" in await contents(store) and "a/1" not in await contents(store)
+
+
 class UnansweredStore(MemoryStore):
     """Does not answer the first request to set the document of ``a``, which takes effect."""
 

@@ -34,10 +34,14 @@ async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None
     for folder in (path, *waiting):
         inside = folder.prefix[len(path.prefix) :]
         for name, *_ in list(context.temporaries.entries(view_format.ident(folder, ""))):
-            if keys.decode(inside + name, ndim) is None and not view_format.looks_like_chunk(inside + name):
+            ident = view_format.ident(folder, name)
+            # A file that is being renamed is what its new name says: perhaps this very document.
+            if context.staging.is_moving(ident) or (
+                keys.decode(inside + name, ndim) is None and not view_format.looks_like_chunk(inside + name)
+            ):
                 continue
             try:
-                await _become_chunk(view_format, view_format.ident(folder, name), open_array, inside + name)
+                await _become_chunk(view_format, ident, open_array, inside + name)
             except ZarrfsError as error:
                 refused.append(error)
     if refused:
