@@ -434,3 +434,23 @@ def test_a_chunk_that_another_mount_sets_again_and_again_can_be_opened_to_write(
             ended.set()
             setting.join()
     assert zarr.open_array(str(store / "a"), mode="r")[1] == 99
+
+
+@pytest.mark.parametrize("again", [os.O_RDONLY, os.O_RDWR], ids=["to read", "to write"])
+def test_a_mapping_keeps_what_another_program_has_changed_since_although_others_have_read_that(tmp_path: Path, again: int) -> None:
+    """The changed file has another inode for those who open it then, with pages of its own."""
+    store = tmp_path / "store"
+    array = make(store, 4096, 4096)
+    with mounted(store, "--no-watch", "--metadata-ttl", "0") as mount:
+        path = mount.path / "chunks/a/0"
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapping:
+            assert mapping[:4] == np.int32(7).tobytes()
+            array[1] = 8
+            later = os.open(path, again)
+            try:
+                assert os.pread(later, 4, 4) == np.int32(8).tobytes()
+                mapping[8:12] = np.int32(9).tobytes()
+                mapping.flush()
+            finally:
+                os.close(later)
+    assert stored(store)[:4] == [7, 8, 9, 7]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.length import tries
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.vfs.known_pages import PAGE, KnownPages
+from zarrfs.vfs.known_pages import PAGE, KnownPages, SeenPages
 
 SIZE = 40 * PAGE + 100
 PAGES = st.tuples(st.integers(0, 40), st.integers(1, 30)).map(lambda pair: (pair[0] * PAGE, pair[1] * PAGE))
@@ -73,14 +73,14 @@ def test_a_handle_has_seen_what_was_read_since_its_open() -> None:
     second = kept.opened()
     add_read(kept, PAGE, b"x" * PAGE, at_end=False)
     kept.add_written(2 * PAGE, b"y")
-    assert kept.seen_since(first).changed(0, bytes(PAGE)) is not None
-    assert kept.seen_since(second).changed(0, bytes(PAGE)) is None
+    assert SeenPages(kept, first).changed(0, bytes(PAGE)) is not None
+    assert SeenPages(kept, second).changed(0, bytes(PAGE)) is None
     for opened in (first, second):
-        seen = kept.seen_since(opened).changed(PAGE, b"x" * PAGE)
+        seen = SeenPages(kept, opened).changed(PAGE, b"x" * PAGE)
         assert seen is not None and not seen.any()
     # Part of a page is known as long as the rest.
-    assert kept.seen_since(first).content(2 * PAGE, 2) == b"y\0"
-    assert kept.seen_since(second).content(2 * PAGE, 2) is None
+    assert SeenPages(kept, first).content(2 * PAGE, 2) == b"y\0"
+    assert SeenPages(kept, second).content(2 * PAGE, 2) is None
 
 
 def test_what_was_read_before_a_write_or_an_end_of_all_pages_is_not_known() -> None:

@@ -99,7 +99,7 @@ async def test_what_was_read_without_pages_is_not_in_the_pages_of_another_handle
     store = await store_of_old()
     async with tree_over(store) as tree:
         mapped, direct, other = [await opened(tree, path) for path in ("chunks/a/0", "chunks/a/0", "npy/a.npy")]
-        direct.paged = False
+        direct.opened_in(None, paged=False)
         header = (await other.attributes()).size - 8 * COUNT
         page = bytearray(await mapped.read(0, 4096))
         await other.write(header + 8 * 5, element(OTHERS))
@@ -115,6 +115,30 @@ async def test_what_was_read_without_pages_is_not_in_the_pages_of_another_handle
         for each in (mapped, direct, other):
             await each.release()
     assert await stored(store) == [OLD, OLD, NEW, OLD, 7, OTHERS, *[OLD] * 6]
+
+
+@trio_test
+async def test_what_was_read_into_the_pages_of_another_inode_is_not_in_those_of_a_mapping() -> None:
+    """Nor is what was written there: both write back whole pages, as they were when they read them."""
+    store = await store_of_old()
+    async with tree_over(store) as tree:
+        mapped, later, other = [await opened(tree, path) for path in ("chunks/a/0", "chunks/a/0", "npy/a.npy")]
+        mapped.opened_in("one", paged=True)
+        header = (await other.attributes()).size - 8 * COUNT
+        page = bytearray(await mapped.read(0, 4096))
+        await other.write(header + 8 * 5, element(OTHERS))
+        await other.flush()
+        await mapped.write(8 * 1, element(7))
+        await mapped.fsync()
+        later.opened_in("other", paged=True)
+        assert bytes(await later.read(0, 4096))[8 * 5 : 8 * 6] == element(OTHERS)
+        await later.write(8 * 4, element(7))
+        page[8 * 1 : 8 * 2], page[8 * 2 : 8 * 3] = element(7), element(NEW)
+        await mapped.write(0, bytes(page))
+        await mapped.flush()
+        for each in (mapped, later, other):
+            await each.release()
+    assert await stored(store) == [OLD, 7, NEW, OLD, 7, OTHERS, *[OLD] * 6]
 
 
 @trio_test

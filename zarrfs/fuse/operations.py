@@ -442,6 +442,6 @@ class Operations(pyfuse3.Operations):
         self, inode: Inode, handle: Handle, how: OpenFlags, *, keep_cache: bool, opener: int, direct: bool = False
     ) -> pyfuse3.FileInfo:
         direct = direct or handle.direct
-        handle.paged = not (direct or how.direct)
+        handle.opened_in(inode, paged=not (direct or how.direct))
         number = self.session.add_file(inode, handle, opener, writes=how.write, appends=how.append, direct=direct)
         return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(number), direct_io=direct, keep_cache=keep_cache)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from zarrfs.buffers import Buffer
 from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry
 from zarrfs.vfs.content import Content, Snapshot, lost
-from zarrfs.vfs.known_pages import KnownPages
+from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.node import Attributes, File, Handle, OpenFlags
 from zarrfs.vfs.stage import State
 from zarrfs.vfs.staging import Staged, StagingArea
@@ -163,16 +163,23 @@ class StagedHandle(Handle):
         self._emptied = staged.emptied
         # A value that changes in parts has no generation. A file that is written must have no cached pages except those read from now on.
         self.keep_cache = not staged.content.in_parts and not (flags.write and staged.content.merged)
-        self._pages_since = 0
-        self._own: KnownPages | None = None
+        self._page_cache: object = None
+        self._is_paged = True
+        self._seen: SeenPages | None = None
         if flags.write:
-            self._pages_since = staged.open_to_write()
+            staged.writers += 1
+            self._see()
         elif snapshot is not None and staged.size is None:
             self.pages = snapshot.pages
 
     @property
     def is_outdated(self) -> bool:
         return self._emptied < self._staged.replaced_at
+
+    def opened_in(self, page_cache: object, *, paged: bool) -> None:
+        self._close_pages()
+        self._page_cache, self._is_paged = page_cache, paged
+        self._see()
 
     async def attributes(self) -> Attributes:
         # With the size of another array, the kernel would end reads there without a request.
@@ -184,7 +191,8 @@ class StagedHandle(Handle):
         return await self._staged.retimed((await self._taken_snapshot()).attributes)
 
     async def read(self, offset: int, size: int) -> Buffer:
-        known = self._staged.seen.in_pages if self.paged else self._own_pages()
+        seen = self._see()
+        known = seen.pages if seen is not None else self._staged.seen.in_pages(self._page_cache) if self._is_paged else None
         if known is None:
             return await self._read(offset, size)
         with known.reading(offset, size) as reading:
@@ -194,12 +202,6 @@ class StagedHandle(Handle):
                 end = self._snapshot.attributes.size
             known.add_read(reading, data, at_end=len(data) < size or offset + len(data) == end)
         return data
-
-    def _own_pages(self) -> KnownPages | None:
-        """Return what was read and written through this handle without the kernel's pages; None where the whole value is written."""
-        if self._own is None and self._flags.write and self._staged.seen.in_pages is not None:
-            self._own = self._staged.seen.add_own()
-        return self._own
 
     async def _read(self, offset: int, size: int) -> Buffer:
         self._require_current()
@@ -245,8 +247,8 @@ class StagedHandle(Handle):
                 self._snapshot,
                 self._epoch,
                 self._emptied,
-                opened=self._pages_since,
-                own=None if self.paged else self._own_pages(),
+                known=self._see(),
+                page_cache=self._page_cache,
                 at_end=at_end,
             )
         await self._drop_snapshot()
@@ -272,13 +274,23 @@ class StagedHandle(Handle):
 
     async def release(self) -> None:
         await self._drop_snapshot()
-        if self._own is not None:
-            self._staged.seen.remove_own(self._own)
+        self._close_pages()
         self._staged.writers -= self._flags.write
         await self._staged.release()
 
     async def set_mtime(self, mtime_ns: int) -> None:
         await self._staged.set_mtime(mtime_ns)
+
+    def _see(self) -> SeenPages | None:
+        """Return what may have been seen through this handle, if it may write; None where the whole value is written."""
+        if self._seen is None and self._flags.write:
+            self._seen = self._staged.see(self._page_cache, paged=self._is_paged)
+        return self._seen
+
+    def _close_pages(self) -> None:
+        seen, self._seen = self._seen, None
+        if seen is not None:
+            self._staged.seen.closed(self._page_cache, seen)
 
     def _require_current(self) -> None:
         self._staged.require_current(self._emptied)

@@ -6,6 +6,8 @@ programs have stored since then (docs/design/020-two-writers.md).
 
 The kernel drops all pages at each open for writing. So what is written through a handle is compared only with what was read or written
 since that was opened: a program that opens the file after a change, and writes what was there before it, reverts it.
+
+An open file can have several page caches: one whose value another program has replaced has another inode for those who open it then.
 """
 
 from __future__ import annotations
@@ -71,6 +73,8 @@ class KnownPages:
         self._budget = budget
         self._blocks: dict[int, _Block] = {}
         self._opens = 0
+        self.writers = 0
+        """Number of handles that may write the pages; see `SeenOfFile`."""
         self._readings: set[Reading] = set()
 
     def __bool__(self) -> bool:
@@ -78,13 +82,9 @@ class KnownPages:
         return bool(self._blocks)
 
     def opened(self) -> int:
-        """Record an open for writing, which is not answered yet; return its number, for `seen_since`."""
+        """Record an open for writing, which is not answered yet; return its number, for `SeenPages`."""
         self._opens += 1
         return self._opens
-
-    def seen_since(self, opened: int) -> SeenPages:
-        """Return what may have been seen through the handle of the open with this number; 0: all that is known."""
-        return SeenPages(self, opened)
 
     @contextmanager
     def reading(self, offset: int, size: int) -> Iterator[Reading]:
@@ -120,7 +120,7 @@ class KnownPages:
     def changed(self, offset: int, data: Buffer, opened: int = 0) -> Mask | None:
         """Return for each byte whether it differs from the one read there; None if all count as different.
 
-        ``opened``: see `seen_since`."""
+        ``opened``: see `SeenPages`."""
         if not self._blocks or not len(data):
             return None
         changed: Mask | None = None
@@ -142,7 +142,7 @@ class KnownPages:
         return changed if changed is not None and not changed.all() else None
 
     def content(self, offset: int, nbytes: int, opened: int = 0) -> Buffer | None:
-        """Return what was read there, or written since; None if unknown. ``opened``: see `seen_since`."""
+        """Return what was read there, or written since; None if unknown. ``opened``: see `SeenPages`."""
         out = bytearray(nbytes)
         for number, start, stop, begin in _blocks(offset, nbytes):
             block = self._blocks.get(number)
@@ -187,61 +187,75 @@ class KnownPages:
 
 
 class SeenOfFile:
-    """What programs have seen of one file: in the kernel's pages, and each handle that does without them."""
+    """What programs have seen of one file: in each page cache that it is open for writing in, and each handle that does without pages."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
-        self.in_pages: KnownPages | None = None
-        """None until the file is open for writing (`opened`)."""
+        self._in_pages: dict[object, KnownPages] = {}
         self._own: list[KnownPages] = []
 
-    def opened(self) -> int:
-        """Return `KnownPages.opened`: the kernel has no older pages. From now on, what it reads is recorded."""
-        if self.in_pages is None:
-            self.in_pages = KnownPages(self._budget)
-        return self.in_pages.opened()
+    def __bool__(self) -> bool:
+        """True if anything is recorded."""
+        return bool(self._in_pages or self._own)
 
-    def add_own(self) -> KnownPages:
-        """Return known pages for a handle through which the kernel keeps none: those of others hold what was read at another time."""
-        own = KnownPages(self._budget)
-        self._own.append(own)
-        return own
+    def opened(self, page_cache: object, *, paged: bool) -> SeenPages:
+        """Record an open for writing in a page cache, which has no older pages; return what is seen through its handle.
 
-    def remove_own(self, own: KnownPages) -> None:
-        """Forget what `add_own` has returned."""
-        own.close()
-        self._own.remove(own)
+        From now on, what the kernel reads there is recorded. A handle that is not ``paged`` gets known pages of its own: those of others
+        hold what was read at another time. Until `closed`."""
+        if not paged:
+            own = KnownPages(self._budget)
+            self._own.append(own)
+            return SeenPages(own, 0)
+        known = self._in_pages.setdefault(page_cache, KnownPages(self._budget))
+        known.writers += 1
+        return SeenPages(known, known.opened())
 
-    def add_written(self, offset: int, data: Buffer) -> None:
-        """Run `KnownPages.add_written` for all."""
-        for each in self._all():
+    def closed(self, page_cache: object, seen: SeenPages) -> None:
+        """Record the release of a handle. Once none can write its pages, they are forgotten: the next one to open it sees other ones."""
+        if seen.pages in self._own:
+            self._own.remove(seen.pages)
+        else:
+            seen.pages.writers -= 1
+            if seen.pages.writers:
+                return
+            del self._in_pages[page_cache]
+        seen.pages.close()
+
+    def in_pages(self, page_cache: object) -> KnownPages | None:
+        """Return what is known of the kernel's pages there; None if the file is not open for writing there."""
+        return self._in_pages.get(page_cache)
+
+    def add_written(self, page_cache: object, offset: int, data: Buffer) -> None:
+        """Run `KnownPages.add_written` for all whose pages have changed: other page caches hold what was there before."""
+        for each in self._of(page_cache):
             each.add_written(offset, data)
 
-    def forget(self, offset: int, nbytes: int) -> None:
-        """Run `KnownPages.forget` for all."""
-        for each in self._all():
+    def forget(self, page_cache: object, offset: int, nbytes: int) -> None:
+        """Run `KnownPages.forget` for all whose pages may have changed."""
+        for each in self._of(page_cache):
             each.forget(offset, nbytes)
 
     def forget_all(self) -> None:
         """Forget all pages: the file starts anew."""
-        for each in self._all():
+        for each in (*self._in_pages.values(), *self._own):
             each.close()
 
-    def close(self) -> None:
-        """Forget all pages: the file is not open any more."""
-        self.forget_all()
-        self.in_pages = None
-
-    def _all(self) -> list[KnownPages]:
-        return self._own if self.in_pages is None else [self.in_pages, *self._own]
+    def _of(self, page_cache: object) -> list[KnownPages]:
+        known = self._in_pages.get(page_cache)
+        return self._own if known is None else [known, *self._own]
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPages:
-    """The known pages of a file that may have been seen through one handle: see `KnownPages.seen_since`."""
+    """The known ``pages`` that may have been seen through the handle of the open with the number ``opened``; 0: all of them."""
 
     pages: KnownPages
     opened: int
+
+    def __bool__(self) -> bool:
+        """True if any page is known."""
+        return bool(self.pages)
 
     def changed(self, offset: int, data: Buffer) -> Mask | None:
         """Return `KnownPages.changed`."""

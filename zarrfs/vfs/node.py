@@ -180,20 +180,23 @@ class Handle(abc.ABC):
 
     ``direct`` disables the kernel's cache (the size is not known beforehand); ``keep_cache`` means that pages which the kernel cached
     from an earlier open are still valid, if its attributes are unchanged; ``pages``, if not None, that they are if they were cached since
-    an open with an equal value of it. ``paged`` is set to False if the kernel keeps no pages of what is read and written through this
-    handle, whatever it keeps for others of the file. ``of`` is the same object for all handles of one file, and another one for a
+    an open with an equal value of it. ``of`` is the same object for all handles of one file, and another one for a
     later file of its name; None if they need not be distinguished."""
 
     direct: bool = False
     keep_cache: bool = False
     pages: object = None
-    paged: bool = True
     of: object = None
 
     @property
     def is_outdated(self) -> bool:
         """True if other handles of its file have replaced what it was opened on."""
         return False
+
+    def opened_in(self, page_cache: object, *, paged: bool) -> None:
+        """Record, before the open is answered, which of the page caches that the kernel has of the file the handle reads and writes.
+
+        ``paged``: False if it does without pages, whatever the kernel keeps there for other handles."""
 
     @abc.abstractmethod
     async def attributes(self) -> Attributes:

@@ -14,7 +14,7 @@ from zarrfs import durability
 from zarrfs.buffers import Buffer
 from zarrfs.errors import NodeInDoubt, NoSuchEntry, StaleEntry, StoreTimeout, ZarrfsError
 from zarrfs.vfs.content import Content, Snapshot, lost
-from zarrfs.vfs.known_pages import KnownPages, SeenOfFile
+from zarrfs.vfs.known_pages import SeenOfFile, SeenPages
 from zarrfs.vfs.loading import loading
 from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.stage import Stage, StagingRoom, State
@@ -161,12 +161,10 @@ class Staged:
                 return data
         return None
 
-    def open_to_write(self) -> int:
-        """Record that a handle may write, and return `KnownPages.opened`.
-
-        The kernel has no older pages; from now on, what it reads is recorded."""
-        self.writers += 1
-        return self.seen.opened() if self.seen.in_pages is not None or self.content.merged or self.content.in_parts else 0
+    def see(self, page_cache: object, *, paged: bool) -> SeenPages | None:
+        """Return `SeenOfFile.opened` for a handle that may write; None where the whole value is written."""
+        is_compared = bool(self.seen) or self.content.merged or self.content.in_parts
+        return self.seen.opened(page_cache, paged=paged) if is_compared else None
 
     def require_current(self, emptied: int) -> None:
         """Raise `StaleEntry` if the array was replaced, or stored in another layout, since a handle was opened or has emptied the file.
@@ -184,22 +182,21 @@ class Staged:
         epoch: int = 0,
         emptied: int | None = None,
         *,
-        opened: int = 0,
-        own: KnownPages | None = None,
+        known: SeenPages | None = None,
+        page_cache: object = None,
         at_end: bool = False,
     ) -> int:
         """Stage ``data``; the published bytes needed beside it are loaded first, unless truncated.
 
         ``seen`` is the value that the writer has open since ``epoch``; later values published through this file are its own changes.
-        ``emptied``: see `require_current`; ``opened``: see `open_to_write`; ``own``: what the writer has seen, if that is not in the
-        kernel's pages; ``at_end``: see `Handle.append`. Raises `StaleEntry` if another program has replaced it meanwhile."""
+        ``emptied``: see `require_current`; ``known``: see `see`; ``page_cache``: see `Handle.opened_in`; ``at_end``: see `Handle.append`.
+        Raises `StaleEntry` if another program has replaced it meanwhile."""
         self.content.check_write(offset, len(data))
         async with self.lock, self._clean_if_refused():
             if emptied is not None:
                 # A publish may have ended meanwhile.
                 self.require_current(emptied)
-            # Taken before the load: the write refers to what was read before it.
-            known = own if own is not None else self.seen.in_pages
+            # Before the load: the write refers to what was read before it.
             empty = not known and self.content.covers(offset, len(data))
             stage = await self._staged(
                 empty=empty, seen=seen if self.own_epoch <= epoch else None, new_nbytes=0 if offset else len(data)
@@ -210,14 +207,14 @@ class Staged:
                 raise StaleEntry(f"{ident} has {stage.size} bytes now, not {offset}: open the file again to append", key=ident)
             try:
                 if known:
-                    await stage.write_over(offset, data, known.seen_since(opened if own is None else 0))
+                    await stage.write_over(offset, data, known)
                 else:
                     await stage.write(offset, data)
             except BaseException:
                 # A part of it may be staged. The kernel drops these pages, too.
-                self.seen.forget(offset, len(data))
+                self.seen.forget(page_cache, offset, len(data))
                 raise
-            self.seen.add_written(offset, data)
+            self.seen.add_written(page_cache, offset, data)
             self._touch(State.DIRTY)
         return len(data)
 
@@ -320,7 +317,6 @@ class Staged:
             self.handles -= 1
             if self.handles == 0:
                 self.area.forget(self)
-                self.seen.close()
                 await self.drop()
 
     async def _published_rest(self) -> bool:
