@@ -410,3 +410,24 @@ def do_something(folder: Path, chance: random.Random) -> None:
                 here.mkdir(parents=True)
             case 7:
                 os.utime(here, (chance.randrange(1000), chance.randrange(1000)))
+
+
+@pytest.mark.parametrize("nbytes", [100, 1000])
+@pytest.mark.parametrize("flags", [os.O_RDWR, os.O_WRONLY | os.O_APPEND], ids=["to change", "to append"])
+def test_a_value_replaced_after_an_open_that_wrote_nothing_is_read_to_its_end(tmp_path: Path, flags: int, nbytes: int) -> None:
+    """The kernel had the size of before, up to which it read the new value."""
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "k").write_bytes(b"a" * 440)
+    with mounted(store, "--no-watch", "--metadata-ttl", "60") as mount:
+        path = mount.path / "raw/k"
+        assert path.stat().st_size == 440
+        descriptor = os.open(path, flags)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        assert path.stat().st_size == 440
+        (store / "new").write_bytes(b"b" * nbytes)
+        (store / "new").rename(store / "k")
+        assert path.read_bytes() == b"b" * nbytes
+        with path.open("r+b") as file:
+            assert os.fstat(file.fileno()).st_size == nbytes

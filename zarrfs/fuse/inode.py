@@ -134,6 +134,10 @@ class Inode:
         self.stamp = stamp
         self.expired = False
 
+    def may_be_of_another_size(self, size: int) -> bool:
+        """Return True if the kernel may have another size from before a request that might have changed the file: it has no stamp."""
+        return not (self.stamp or self.expired or self._changing) and self.size not in (-1, size)
+
     def require_size(self, size: int) -> None:
         """Raise `StaleEntry` if the kernel has another size: it would append there, without asking. After the error it asks.
 

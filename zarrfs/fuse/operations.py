@@ -285,8 +285,10 @@ class Operations(pyfuse3.Operations):
                 # The value was replaced since the kernel got its size.
                 entry.stamp = -1
                 raise StaleEntry(f"{entry.path!r}: was replaced", key=entry.path)
-            if how.append and attributes is not None:
-                entry.require_size(attributes.size)
+            if attributes is not None:
+                entry.doubtful = entry.doubtful or entry.may_be_of_another_size(attributes.size)
+                if how.append:
+                    entry.require_size(attributes.size)
         # Without a known value the kernel may lack a notice of a change: drop its pages. From now on they belong to this value.
         known, entry.stamp = bool(entry.stamp), stamp
         are_valid = handle.keep_cache or (handle.pages is not None and handle.pages == entry.pages)
