@@ -24,6 +24,7 @@ from zarrfs.model.shards import ShardSpec
 MAX_CHUNK_NBYTES = 2**31 - 1
 # Limit of variable-size elements: a short one takes some 60 bytes of memory, for about the same total.
 MAX_CHUNK_OBJECTS = 2**25
+# Longer fill values are kept without their padding.
 _LONG_FILL_NBYTES = 4096
 
 

@@ -29,7 +29,8 @@ async def repair(config: MountConfig, report: Report) -> None:
 async def look(store: Store, report: Report) -> None:
     """Report each operation present; whether it has a worker is not visible. One that was given up is a fault: its node is gone."""
     try:
-        there, kept = await Intents(store).there(), await Intents(store).kept()
+        intents = Intents(store)
+        there, kept = await intents.there(), await intents.kept()
     except StoreAccessDenied as error:
         report.steps.add(Finding("/", str(error)))
         return
