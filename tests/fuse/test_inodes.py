@@ -42,6 +42,37 @@ def test_a_number_is_the_same_after_it_was_forgotten_and_in_the_next_mount() -> 
     assert second.refer(second.root, "raw", is_folder=True).ino == number
 
 
+def test_a_number_that_is_no_digest_is_the_same_after_it_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_NUMBERS_KEPT", 3)
+    inodes = table()
+
+    def renamed(name: str) -> int:
+        inode = inodes.refer(inodes.root, f"old {name}", is_folder=True)
+        inodes.move(inode, inodes.root, name)
+        inodes.forget(inode.ino, 1)
+        return inode.ino
+
+    first = renamed("a")
+    assert len(inodes) == 1
+    # The digest of the old name is the first one that a new entry of that name would get.
+    another = inodes.refer(inodes.root, "old a", is_folder=True).ino
+    assert another == first
+    again = inodes.refer(inodes.root, "a", is_folder=True)
+    assert again.ino != another and again.name == "a"
+    inodes.forget(again.ino, 1)
+    inodes.forget(another, 1)
+    assert inodes.refer(inodes.root, "a", is_folder=True).ino == again.ino == inodes.number("a")
+    inodes.forget(again.ino, 1)
+    kept = renamed("b")
+    assert inodes.refer(inodes.root, "b", is_folder=True).ino == kept
+    for name in "cdefg":
+        renamed(name)
+    assert inodes.number("b") == kept, "the kernel has it"
+    assert len(inodes._displaced) <= 3 + 1
+    inodes.vanished(inodes[kept])
+    assert inodes.number("b") != kept
+
+
 def test_lookups_are_counted() -> None:
     inodes = table()
     inode = inodes.refer(inodes.root, "raw", is_folder=True)

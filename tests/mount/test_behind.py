@@ -216,6 +216,20 @@ def test_an_array_resized_behind_the_mount(mount: Mounted) -> None:
     assert not (mount.path / "chunks/a/2.0").exists()
 
 
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+def test_a_renamed_group_keeps_its_number_when_its_document_changes_behind_the_mount(tmp_path: Path, view: str) -> None:
+    document = b'{"zarr_format": 3, "node_type": "group"}'
+    with watched(write(tmp_path / "store", {"zarr.json": document, "g/zarr.json": document}), tmp_path) as mount:
+        renamed = mount.path / view / "h"
+        (mount.path / view / "g").rename(renamed)
+        settled(mount)
+        number = renamed.stat().st_ino
+        # The kernel drops the name: programs that compare the lstat with the fstat of what they open must not take it for another folder.
+        replace(mount.store / "h/zarr.json", document[:-1] + b', "attributes": {"a": 1}}')
+        settled(mount)
+        assert renamed.stat().st_ino == number
+
+
 def test_nodes_made_and_removed_behind_the_mount(mount: Mounted) -> None:
     assert not (mount.path / "chunks/n").exists()
     assert not (mount.path / "npy/n/b.npy").exists()

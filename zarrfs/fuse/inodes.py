@@ -3,7 +3,8 @@
 An inode number is a digest of the number of the entry's folder and its name, so that it stays the same after the kernel has forgotten it,
 in the next mount, and for tools that detect hard links and changes by it. If the digest is taken (after a rename, or because another
 program replaced the value, which is another file now) the next free number is used. A renamed folder keeps its number, and so does all
-below it, at no cost.
+below it, at no cost. The numbers of the last `_NUMBERS_KEPT` such names are kept although the kernel has forgotten them: it may do so
+between the ``lstat`` and the ``open`` of a program that takes another number for another file.
 
 An `Inode` exists while the kernel holds lookups on it or a file of it is open. A listing of a hundred thousand entries makes the kernel
 hold as many: an entry that was only listed is kept as a few bytes, and becomes an `Inode` at its first use.
@@ -25,6 +26,7 @@ _RESERVED = 16
 UNKNOWN_FILE = 1 << 31
 """For `InodeTable.listed`: the stamp of a file without attributes for the kernel."""
 _NODES_KEPT = 20_000
+_NUMBERS_KEPT = 4096
 _LIGHT_NBYTES, _HEAVY_NBYTES = 8 << 10, 16 << 20
 
 
@@ -46,6 +48,7 @@ class InodeTable:
         self.root.lookups = 1
         self._inodes: dict[int, Inode | _Listed] = {ROOT_INO: self.root}
         self._displaced: dict[tuple[int, str], int] = {}
+        self._forgotten: deque[tuple[int, str]] = deque()
         self._open: set[Inode] = set()
         self._with_nodes: deque[Inode] = deque()
         self._heavy: OrderedDict[int, tuple[Inode, int]] = OrderedDict()
@@ -282,8 +285,21 @@ class InodeTable:
     def _collect(self, inode: Inode) -> None:
         if inode.lookups <= 0 and inode.open_handles <= 0 and inode is not self.root and self._inodes.get(inode.ino) is inode:
             del self._inodes[inode.ino]
-            self._undisplace(inode)
+            self._keep_number(inode)
             inode.take_out()
+
+    def _keep_number(self, inode: Inode) -> None:
+        """Keep the number of an entry that the kernel has forgotten, if it is not the digest of its name."""
+        if not self._displaced or inode.parent is None:
+            return
+        entry = inode.parent.ino, inode.name
+        if self._displaced.get(entry) != inode.ino:
+            return
+        self._forgotten.append(entry)
+        if len(self._forgotten) > _NUMBERS_KEPT:
+            oldest = self._forgotten.popleft()
+            if self._displaced.get(oldest) not in self._inodes:
+                self._displaced.pop(oldest, None)
 
 
 def _folder_of(listed: _Listed) -> int:
