@@ -93,6 +93,8 @@ def test_a_header_in_a_file_of_zeros_is_complete_with_its_last_byte(size: int, v
     header, elements = file.getvalue(), bytes(100)
     for written in range(len(header)):
         assert PLUGIN.read_head(header[:written] + bytes(len(header) - written) + elements) is None
+    for missing in range(1, len(header)):
+        assert PLUGIN.read_head(bytes(missing) + header[missing:] + elements) is None
     head = PLUGIN.read_head(header + elements)
     assert head is not None
     assert head.shape == (size,)

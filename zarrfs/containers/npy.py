@@ -60,9 +60,9 @@ class Npy(Container):
     def read_head(self, data: bytes) -> Head | None:
         prefix = data[:_PREFIX_NBYTES]
         magic = prefix[: len(np.lib.format.MAGIC_PREFIX)]
-        # Zeros may be a place for the header, which some programs write after ftruncate(2), or last.
+        # Zeros may be a place for the header, which some programs write after ftruncate(2), or last, and in pieces.
         awaited = len(data) > _LONGEST_PREFIX_NBYTES
-        if not np.lib.format.MAGIC_PREFIX.startswith(magic.rstrip(b"\0") if awaited else magic):
+        if any(byte != right and (byte or not awaited) for byte, right in zip(magic, np.lib.format.MAGIC_PREFIX, strict=False)):
             raise ContentInvalid("not an .npy file: it does not begin with \\x93NUMPY")
         if len(prefix) < _PREFIX_NBYTES or 0 in magic or prefix[-2:] == b"\0\0":
             return None
