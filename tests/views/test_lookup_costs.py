@@ -15,6 +15,7 @@ import zarrfs
 from tests.support.trees import tree_over, walk
 from zarrfs.containers.npy import Npy
 from zarrfs.keys import Key
+from zarrfs.stores.folder import file_systems
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.vfs.node import Directory
 
@@ -34,7 +35,9 @@ async def test_a_warm_lookup_asks_for_nothing(zarr_format: int, tmp_path: Path, 
     called: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+        file = frame.f_code.co_filename
+        # How often the table of mounts is read depends on other tests.
+        if event == "call" and file.startswith(PACKAGE) and file != file_systems.__file__:
             called.append(frame.f_code.co_qualname)
 
     async with tree_over(FolderStore(str(tmp_path)), f"file:{tmp_path}") as tree:
