@@ -52,18 +52,21 @@ class Cancelling(ArchiveFile):
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[ZipArchive]:
+def held(folder: Path, method: int = zipfile.ZIP_DEFLATED) -> Iterator[ZipArchive]:
     """Yield an archive whose value ``large`` is not read on until the end of the body. There are values at many offsets."""
     path = folder / "x.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("large", LARGE)
         for number in range(200):
             archive.writestr(f"small/{number}", b"x" * number)
+        archive.writestr("medium", LARGE[1:])
+        archive.writestr("large too", LARGE)
+        following = archive.getinfo("small/0").header_offset
     Slow.waiting, Slow.go_on = threading.Semaphore(0), threading.Event()
     file = Slow(str(path))
     opened = ZipArchive(file)
     # Behind the local header.
-    file.held = range(31, 1000)
+    file.held = range(31, following)
     try:
         yield opened
     finally:
@@ -111,9 +114,29 @@ async def test_many_readers_of_one_value_leave_threads_to_others(tmp_path: Path,
             await trio.testing.wait_all_tasks_blocked()
             with trio.move_on_after(20) as scope:
                 assert await store.get(Key("small/3")) == b"xxx"
+                assert await store.get(Key("large too")) == LARGE
             Slow.go_on.set()
         assert not scope.cancelled_caught
         assert sorted(map(bytes, parts)) == sorted(LARGE[number : number + 1] for number in range(2 * threads.IO_THREADS))  # type: ignore[arg-type]
+
+
+@trio_test
+async def test_a_large_value_of_lzma_does_not_delay_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their decoders are few, since each needs much memory."""
+    monkeypatch.setattr(members, "_SLOW_NBYTES", len(LARGE) - 1)
+    monkeypatch.setattr(members, "_SMALL_WINDOW_NBYTES", 1000)
+    with held(tmp_path, zipfile.ZIP_LZMA) as archive:
+        store = ArchiveStore(archive, "")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.get, Key("large"))
+            for _ in range(2 * threads.IO_THREADS):
+                nursery.start_soon(store.get, Key("medium"))
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.move_on_after(20) as scope:
+                assert await store.get(Key("small/3")) == b"xxx"
+                assert await store.get(Key("medium")) == LARGE[1:]
+            Slow.go_on.set()
+        assert not scope.cancelled_caught
 
 
 @pytest.mark.parametrize("content", [b"", b"x"], ids=["before the value", "behind the value"])

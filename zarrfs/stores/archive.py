@@ -26,6 +26,7 @@ from zarrfs.memory.spill import Buffers
 from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store, StorePlugin
 from zarrfs.stores.capabilities import Capabilities
+from zarrfs.stores.locks import LockTable
 from zarrfs.stores.values import DirEntry, Expected, Generation, KeyStat
 
 log = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class ArchiveStore(Store):
         self._inside = Prefix(inside.strip("/") + "/" if inside.strip("/") else "")
         self.url = archive.path + (f"|{self._inside}" if self._inside else "")
         self.damage = archive.damage
+        self._turns = LockTable()
 
     # --- readable -----------------------------------------------------------------------------------------------------------
 
@@ -118,11 +120,13 @@ class ArchiveStore(Store):
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
         """Return parts that are, for each value, of one generation. Several values are read in one thread."""
-        return await self._wait(self._read, key_ranges, if_generation, apart=any(self._is_slow(key) for key, _ in key_ranges))
+        slow = next((key for key, _ in key_ranges if self._is_slow(key)), None)
+        return await self._wait_in_turn(slow, self._read, key_ranges, if_generation)
 
     async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
         name = self._name(key)
-        found = None if name is None else await self._wait(self._read_one, name, byte_range, apart=self._is_slow(key))
+        slow = key if self._is_slow(key) else None
+        found = None if name is None else await self._wait_in_turn(slow, self._read_one, name, byte_range)
         return None if found is None else (found[1][0], found[0])
 
     async def stat(self, key: Key) -> KeyStat | None:
@@ -285,8 +289,15 @@ class ArchiveStore(Store):
         # A caller that gives up on a hung disk is released: the thread changes nothing.
         return await threads.io(function, *args, abandon_on_cancel=True, apart=apart)
 
+    async def _wait_in_turn(self, slow: Key | None, function: Callable[..., T], *args: object) -> T:
+        """Run `_wait`. Readers of one slow value, however many, take one of the threads that are set apart, and no others."""
+        if slow is None:
+            return await self._wait(function, *args)
+        async with self._turns.hold(slow):
+            return await self._wait(function, *args, apart=True)
+
     def _is_slow(self, key: Key) -> bool:
-        """Return `Archive.is_slow`: many readers of one value may take all of the threads that are set apart, and no others."""
+        """Return `Archive.is_slow`."""
         name = self._name(key)
         return name is not None and self._archive.is_slow(name)
 

@@ -41,7 +41,7 @@ _MAX_PIECES = 16
 _MAX_WINDOW_NBYTES = 64 << 20
 """Limit of an LZMA decoder; the library's highest preset needs no more."""
 _SMALL_WINDOW_NBYTES = 1 << 20
-"""A decoder with a larger window is the only one kept of its size."""
+"""Of decoders with a larger window, one is kept, and one of values that take long."""
 
 _SLOW_NBYTES = 8 << 20
 """A compressed value of more bytes takes longer to decode than other readers may wait."""
@@ -66,7 +66,7 @@ class MemberReader:
     def __init__(self, file: ArchiveFile) -> None:
         self._file = file
         self._turns: WeakValueDictionary[int, threading.Lock] = WeakValueDictionary()
-        self._heavy_turn = threading.Lock()
+        self._heavy_turn, self._slow_heavy_turn = threading.Lock(), threading.Lock()
         self._table = threading.Lock()
         self._streams: OrderedDict[tuple[int, int], _Stream] = OrderedDict()
 
@@ -87,8 +87,7 @@ class MemberReader:
 
     def is_slow(self, member: Member) -> bool:
         """Return True if a read of a value may take long: of one that is compressed and large, all bytes before it are decoded."""
-        # Compressed bytes may mean nothing: blocks without content.
-        return member.method != STORED and max(member.size, member.stored) > _SLOW_NBYTES
+        return _is_heavy(member) or _is_long(member)
 
     def start_of(self, name: bytes, member: Member, key: str) -> int:
         """Return the offset of an entry's bytes, from its local header, which has to agree with the directory."""
@@ -119,13 +118,12 @@ class MemberReader:
     def _decoded(self, member: Member, start: int, first: int, last: int, key: str) -> Buffer:
         if first == last and member.size:
             return b""
-        # Decoders that may need much memory share one lock.
-        heavy = member.method == LZMA and member.size > _SMALL_WINDOW_NBYTES
-        with self._heavy_turn if heavy else self._turn(member):
+        heavy = _is_heavy(member)
+        with self._turn(member):
             stream = self._taken(member, first)
             if stream is None:
                 if heavy:
-                    self._forget_heavy()
+                    self._forget_heavy(_is_long(member))
                 stream = _Stream(self._file, member, start, key)
             try:
                 stream.skip_to(first)
@@ -145,7 +143,12 @@ class MemberReader:
         return part
 
     def _turn(self, member: Member) -> threading.Lock:
-        """Return the lock of a value. It exists as long as a thread has it: readers of other values do not wait."""
+        """Return the lock of a value. It exists as long as a thread has it: readers of other values do not wait.
+
+        Decoders that may need much memory share one lock, and another one where they may take long.
+        """
+        if _is_heavy(member):
+            return self._slow_heavy_turn if _is_long(member) else self._heavy_turn
         with self._table:
             turn = self._turns.get(member.offset)
             if turn is None:
@@ -158,9 +161,9 @@ class MemberReader:
             while len(self._streams) > _KEPT:
                 self._streams.popitem(last=False)
 
-    def _forget_heavy(self) -> None:
+    def _forget_heavy(self, long: bool) -> None:
         with self._table:
-            for key in [key for key, stream in self._streams.items() if stream.heavy]:
+            for key in [key for key, stream in self._streams.items() if stream.heavy and stream.long == long]:
                 del self._streams[key]
 
     def _taken(self, member: Member, first: int) -> _Stream | None:
@@ -185,7 +188,7 @@ class _Stream:
         self._decoder = self._make_decoder()
         self._unconsumed = b""
         self._crc = 0
-        self.heavy = member.method == LZMA and member.size > _SMALL_WINDOW_NBYTES
+        self.heavy, self.long = _is_heavy(member), _is_long(member)
         self.at = 0
 
     def copied(self) -> _Stream | None:
@@ -287,6 +290,17 @@ class _Stream:
         except lzma.LZMAError as error:
             # The format permits properties that the library does not have: literal contexts of more than 4 bits.
             raise StoreError(f"reading {self._key!r}: no LZMA decoder for its header: {error}", key=self._key) from error
+
+
+def _is_heavy(member: Member) -> bool:
+    """Return True if a decoder may need much memory."""
+    return member.method == LZMA and member.size > _SMALL_WINDOW_NBYTES
+
+
+def _is_long(member: Member) -> bool:
+    """Return True if all of a value takes longer to decode than other readers may wait."""
+    # Compressed bytes may mean nothing: blocks without content.
+    return member.method != STORED and max(member.size, member.stored) > _SLOW_NBYTES
 
 
 def _wants_more(decoder: _Decoder) -> bool:
