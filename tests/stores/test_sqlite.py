@@ -332,6 +332,25 @@ async def test_a_database_that_is_locked_for_long(tmp_path: Path, monkeypatch: p
 
 
 @trio_test
+async def test_a_database_that_is_being_enlarged_is_not_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit writes the first page before the new ones."""
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    path = archives.sqlite(tmp_path, {"k": b"v"})
+    pages = path.read_bytes()[28:32]
+    async with opened(path) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+            writer.execute("BEGIN EXCLUSIVE")
+            overwrite(path, 28, b"\0\0\1\0")
+            with pytest.raises(StoreTimeout, match=r"'k'.*locked"):
+                await store.get(Key("k"))
+            with pytest.raises(StoreTimeout, match="locked"):
+                await names(store)
+            overwrite(path, 28, pages)
+            writer.execute("ROLLBACK")
+        assert await contents(store) == {"k": b"v"}
+
+
+@trio_test
 async def test_a_write_that_has_to_be_undone_first_is_told_of(tmp_path: Path) -> None:
     path = archives.sqlite(tmp_path, {"k": b"old" * 50_000})
     program = (

@@ -86,6 +86,8 @@ def test_several_values_are_read_in_one_transaction(path: Path, archive: Archive
     assert values() == list(VALUES.values()) and transactions == 1
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute(CHANGE)
+        # It is opened with locks now.
+        assert value(archive) == b"new"
         transactions = 0
         assert values() == [b"new", b"old too", bytes(5000)] and transactions == 1
 

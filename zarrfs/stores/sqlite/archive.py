@@ -70,6 +70,10 @@ _TRIES = 8
 """Attempts to read a value while another program writes to the database."""
 
 
+class _CutShort(StoreError):
+    """The file is shorter than its header states."""
+
+
 class SqliteArchive(Archive):
     """The table ``zarr`` of the database at ``path``."""
 
@@ -109,12 +113,10 @@ class SqliteArchive(Archive):
                 raise
             self._options = IMMUTABLE
             self._check_table()
-        with self._connection("") as connection:
-            self._state()
-            found = connection.execute("SELECT 1 FROM zarr WHERE k >= x'' LIMIT 1").fetchone()
-            self._rows = Rows(self._have_numbers, have_blobs=found is not None)
-            if connection.execute("SELECT 1 FROM zarr WHERE k IN ('', x'') LIMIT 1").fetchone():
-                warn_of_nameless(self.path)
+        have_blobs, have_nameless = self._of_one_state(b"", _peculiarities)
+        self._rows = Rows(self._have_numbers, have_blobs)
+        if have_nameless:
+            warn_of_nameless(self.path)
 
     def find(self, name: bytes) -> KeyStat | None:
         found = self.read(name, ())
@@ -157,7 +159,12 @@ class SqliteArchive(Archive):
     def entries(self, start: bytes) -> Generator[Entry]:
         if self._locked:
             with self._connection(start) as connection:
-                yield from self._entries(connection, start, self._state())
+                try:
+                    state = self._begun(connection, last=True)
+                    assert state is not None
+                    yield from self._entries(connection, start, state)
+                finally:
+                    _end(connection)
             return
 
         def ask(connection: sqlite3.Connection, state: State) -> list[Entry]:
@@ -187,14 +194,13 @@ class SqliteArchive(Archive):
                         answer = None if state is None else ask(connection, state)
                         is_settled = state is not None and not self._is_other(state)
                     finally:
-                        # Some errors end the transaction.
-                        if connection.in_transaction:
-                            connection.execute("ROLLBACK")
+                        _end(connection)
                     if is_settled:
                         return answer  # type: ignore[return-value]
             except StoreError as error:
                 # Without locks a write can cause any error.
-                if not left or self._locked or not isinstance(error.__cause__, self._error) or not self._is_other(state):
+                is_of_write = isinstance(error, _CutShort) or (not self._locked and isinstance(error.__cause__, self._error))
+                if not left or not is_of_write or not self._is_other(state):
                     raise
         key = name.decode("utf-8", "surrogateescape")
         raise StoreError(f"reading {key!r}: {self.path} changed during each attempt", key=key)
@@ -205,6 +211,8 @@ class SqliteArchive(Archive):
         In the ``last`` attempt such a state gets a generation that no other read has.
         """
         before = self._state()
+        if not self._locked or before.commits is not None:
+            self._require_whole(before)
         connection.execute("BEGIN")
         # The first query determines the state. With locks, it stays the same until the end of the transaction.
         connection.execute("SELECT 1 FROM zarr LIMIT 1").fetchone()
@@ -213,6 +221,8 @@ class SqliteArchive(Archive):
         if before.commits is None:
             before = self._state()
             if before.commits is None:
+                # Not earlier: a commit writes the header before it enlarges the file.
+                self._require_whole(before)
                 return before
         elif before.commits == self._commits.count():
             return before
@@ -292,16 +302,20 @@ class SqliteArchive(Archive):
             log = self._beside("-wal") if self._locked else None
         except OSError as error:
             raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
-        if log is None and found.size < header.nbytes:
-            # SQLite would read zeros.
-            raise StoreError(f"{self.path} is cut short: it should have {header.nbytes} bytes", key=self.path)
+        # In WAL mode pages that are not in the file may be in the log.
+        lacks = max(0, header.nbytes - found.size) if log is None else 0
         if not self._locked or not header.is_wal:
-            return State(found.mtime_ns, generation)
+            return State(found.mtime_ns, generation, lacks=lacks)
         if self._log is None:
             self._log = "" if log is None else str(Identity.of(log))
         # Last, so that little time passes until a transaction begins.
         commits = self._commits.count()
-        return State(found.mtime_ns, f"{generation}-{self._log}-{commits}", commits)
+        return State(found.mtime_ns, f"{generation}-{self._log}-{commits}", commits, lacks)
+
+    def _require_whole(self, state: State) -> None:
+        """Raise `_CutShort` if pages are missing: SQLite would read zeros."""
+        if state.lacks:
+            raise _CutShort(f"{self.path} is cut short: {state.lacks} bytes are missing at its end", key=self.path)
 
     def _beside(self, suffix: str) -> os.stat_result | None:
         """Return the status of the file beside the database with this suffix; None if absent or empty."""
@@ -406,3 +420,17 @@ class SqliteArchive(Archive):
         if self._locked:
             return connect(self._real, self._options, _PATIENCE_S, _HEAP_NBYTES)
         return connect_to(self.inode, self._real, self._options, _PATIENCE_S, _HEAP_NBYTES)
+
+
+def _peculiarities(connection: sqlite3.Connection, _: State) -> tuple[bool, bool]:
+    """Return True if some keys are blobs, and True if one is empty."""
+    return (
+        connection.execute("SELECT 1 FROM zarr WHERE k >= x'' LIMIT 1").fetchone() is not None,
+        connection.execute("SELECT 1 FROM zarr WHERE k IN ('', x'') LIMIT 1").fetchone() is not None,
+    )
+
+
+def _end(connection: sqlite3.Connection) -> None:
+    """End the transaction, unless an error has ended it."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

@@ -18,11 +18,15 @@ _WAL = 2
 
 
 class State(NamedTuple):
-    """Time and generation of a whole database; ``commits`` is `Commits.count` in WAL mode, else None."""
+    """Time and generation of a whole database; ``commits`` is `Commits.count` in WAL mode, else None.
+
+    ``lacks``: bytes that are missing in the file, according to its header.
+    """
 
     mtime_ns: int
     generation: Generation
     commits: int | None = None
+    lacks: int = 0
 
     def stat(self, size: int) -> KeyStat:
         """Return the status of a value of ``size`` bytes."""
