@@ -36,6 +36,10 @@ async def test_nothing_that_lies_apart_is_seen_by_any_way_of_reading() -> None:
         assert await store.get_with_stat(key, WHOLE) is None and store.get_with_stat_now(key, WHOLE) is None
         assert await store.get_partial_values([(SEEN, WHOLE), (key, WHOLE), (SEEN, ByteRange(0, 1))]) == [b"seen", None, b"s"]
         assert store.get_partial_values_now([(key, WHOLE)]) == [None]
+        with pytest.raises(WouldWait):
+            store.get_partial_values_now([(SEEN, WHOLE), (key, WHOLE)])
+        with pytest.raises(WouldWait):
+            store.get_partial_values_now([(key, WHOLE)], if_generation="1")
     for prefix in (FOLDER, Prefix(".zarrfs/")):
         assert not await store.prefix_exists(prefix) and await store.prefix_mtime_ns(prefix) is None
         assert await names(store, prefix) == {}

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from zarrfs.buffers import Buffer
 from zarrfs.errors import KeyUnusable
 from zarrfs.keys import APART, ByteRange, Key, Prefix
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Answer, DirEntry, Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import TransparentStore
@@ -34,8 +35,11 @@ class WithoutApart(TransparentStore):
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
     ) -> list[Buffer | None]:
-        if any(_is_apart(key) for key, _ in key_ranges):
-            return [None] * len(key_ranges)
+        apart = [_is_apart(key) for key, _ in key_ranges]
+        if any(apart):
+            if all(apart) and if_generation is None:
+                return [None] * len(key_ranges)
+            raise WouldWait
         return super().get_partial_values_now(key_ranges, if_generation=if_generation)
 
     def get_with_stat_now(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
