@@ -385,7 +385,8 @@ class SqliteArchive(Archive):
             ) from error
         except MemoryError as error:
             raise TooLarge(
-                f"reading {key!r}: of a table without row numbers, or of text, values of up to {_HEAP_NBYTES} bytes can be read",
+                f"reading {key!r}: SQLite would need more than {_HEAP_NBYTES} bytes of memory, with other reads at this time: "
+                f"{self.path} has no row numbers, or no index of its keys",
                 key=key,
             ) from error
 
