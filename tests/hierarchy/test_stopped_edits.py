@@ -131,7 +131,48 @@ async def test_other_mounts_edit_nothing_during_a_recovery(tmp_path: Path) -> No
     async with aclosing(AskingForLock(tmp_path)) as asking, tree_over(asking, f"file:{tmp_path}", watch="no") as tree:
         await tree.recover()
         assert asking.others_may_edit and not any(asking.others_may_edit)
-    assert json.loads((tmp_path / "a/.zattrs").read_bytes()) == {"units": "old"}
+    assert json.loads((tmp_path / "a/.zattrs").read_bytes()) == {"units": "new"}
+
+
+@pytest.mark.parametrize(("dialect", "is_in_copy_alone"), [("v2", False), ("v3", False), ("v3", True)])
+def test_a_chunk_in_the_new_shape_stays_in_the_array_whose_resize_was_killed(
+    dialect: str, is_in_copy_alone: bool, tmp_path: Path
+) -> None:
+    """Another mount stored it after the kill, when the new document was there and not in the copy. The shape was undone."""
+
+    async def attempt(at: int) -> bool:
+        path, options = tmp_path / str(at), {"new_dialect": dialect, "new_chunks": "4", "watch": "no"}
+        await trio.Path(path).mkdir()
+        async with tree_of(path, **options) as tree:
+            await write(tree, "npy/a.npy", npy(ELEMENTS))
+            editor = NodeEditor(tree.hierarchy, tree.store, tree.intents, new_dialect=dialect)
+            assert await editor.consolidate(ROOT)
+        if is_in_copy_alone:
+            (path / "a/zarr.json").unlink()
+        store = Faulty(path, STORES["exchange"])
+        store.at, store.kills, store.late = at, True, True
+        with suppress(Killed, BaseExceptionGroup):
+            async with tree_over(store, f"file:{path}", **options) as tree:
+                document = json.loads(await read(tree, "zarr3/a/zarr.json"))
+                await write(tree, "zarr3/a/zarr.json", json.dumps(document | {"shape": [12]}).encode())
+        store.end_process()
+        await store.inner.aclose()
+        async with tree_of(path, **options) as other:
+            is_new = len(await load(other, "npy/a.npy")) == 12
+            if is_new:
+                await write(other, "chunks/a/2", ELEMENTS[:4].tobytes())
+        async with tree_of(path, **options) as tree:
+            await tree.recover()
+            np.testing.assert_array_equal(await load(tree, "npy/a.npy"), [*ELEMENTS, *(ELEMENTS[:4] if is_new else ())])
+        copied = json.loads((path / {"v2": ".zmetadata", "v3": "zarr.json"}[dialect]).read_bytes())
+        copied = copied["metadata"]["a/.zarray"] if dialect == "v2" else copied["consolidated_metadata"]["metadata"]["a"]
+        assert copied["shape"] == [12 if is_new else 8]
+        return store.is_dead
+
+    at = 0
+    while trio.run(attempt, at):
+        at += 1
+    assert at > 2
 
 
 def test_a_killed_creation_leaves_no_array_of_v0_without_the_folder_of_its_chunks(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class Intent(Apart):
         self.store = store
         # The folder of another one may be in use, empty as yet.
         self._is_new = name is None
+        self.was_left = name is not None
         self._on_unfinished = of.on_unfinished if of is not None else None
         self._on_resolved = of.on_resolved if of is not None else _follow_nothing
         self._lock: AbstractAsyncContextManager[None] | None = None

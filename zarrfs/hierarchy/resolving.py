@@ -27,7 +27,7 @@ class Apart:
         self.old = prefix.child("old")
         self.gone = prefix.child("gone")
         self.was_left = False
-        """True if the operation could not be ended at once: what it has stored may be in use since."""
+        """True if the operation was interrupted, or could not be ended at once: what it has stored may be in use since."""
 
     def rest(self, record: Record) -> list[tuple[Target, Target]]:
         """Return pairs (apart, place) of the content apart and its destination: the new places, or the old ones unless ``is_placing``."""
@@ -194,9 +194,9 @@ async def _resolve_documents(store: Store, record: Record, *, completes: bool) -
     if any(value not in (record.before.get(key), record.after.get(key)) for key, value in now.items()):
         # Another program has changed them since. Their present content describes the node.
         return True
-    is_change = now.keys() == record.before.keys() == record.after.keys()
-    if completes and is_change and any(value != record.before[key] for key, value in now.items()):
-        # Chunks may have been stored in the new shape. Those of a new array were erased when it failed.
+    is_whole = record.before.keys() <= now.keys()
+    if completes and is_whole and any(value != record.before.get(key) for key, value in now.items()):
+        # Chunks may have been stored in the new shape, which the first of the documents has.
         try:
             await put_all(store, {key: value for key, value in record.after.items() if now.get(key) != value}, on_disk=True)
         except StoreTimeout:
