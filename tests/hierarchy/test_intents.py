@@ -338,6 +338,7 @@ async def test_an_array_in_a_group_that_another_program_has_stored_there_since_s
     assert [(type(error), error.key) for error in told] == [(KeyConflict, PLACE + "b/0")]
 
 
+ENTRY = b'{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_encoding": "application/json"}'
 AT_A, AT_C = Key("meta/root/a.array"), Key("meta/root/c.array")
 MOVED = Record(
     "rename", NodePath("/c"), Prefix("meta/root/c/"), source=Prefix("a/"), moves=((PLACE, Prefix("data/c/")), (AT_A, AT_C))
@@ -360,15 +361,82 @@ async def test_no_array_is_put_where_another_program_has_stored_a_group_since(
     record: Record, there: dict[str, bytes], group: str
 ) -> None:
     """It hid the group, and what that holds."""
-    entry = b'{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0", "metadata_encoding": "application/json"}'
     key = Key(f"meta/root/{group}.group")
-    store, intent = await store_with({"zarr.json": entry, key: b"{}", f"meta/root/{group}/b.array": b"somebody's"})
+    store, intent = await store_with({"zarr.json": ENTRY, key: b"{}", f"meta/root/{group}/b.array": b"somebody's"})
     await fill(store, {intent.prefix + name if name.startswith("old/") else name: value for name, value in there.items()})
     await left_behind(store, record)
     before, told = await contents(store), []
     assert await mount_again(store, told) == []
     assert await contents(store) == before
     assert [(type(error), error.key) for error in told] == [(KeyConflict, key)]
+
+
+# A group without documents of its own, whose array has chunks like those of an array in the place of the group.
+IN_GROUP = {"zarr.json": ENTRY, "meta/root/a/5.array": b"somebody's", PLACE + "5/0": b"somebody's"}
+REPLACE_A = replace(REPLACE, before={AT_A: b"old document"}, after={AT_A: b"new document"})
+
+
+@pytest.mark.parametrize(
+    ("record", "there"),
+    [
+        (REPLACE_A, {"old/0": b"old", "new/0": b"new"}),
+        (REPLACE_A, {"old/0": b"old", PLACE + "0": b"new"}),
+        (replace(REPLACE_A, copies=True, count=1), {"new/0": b"new"}),
+        (MOVED, {"old/1": b"old document", PLACE + "0": b"old"}),
+    ],
+    ids=["replaced, old apart", "replaced, new in place", "copied", "renamed"],
+)
+@pytest.mark.logs("neither completed nor undone")
+@trio_test
+async def test_what_others_have_stored_in_a_group_without_documents_stays_and_is_shown(
+    record: Record, there: dict[str, bytes]
+) -> None:
+    """The chunks of array 5 were taken for those of the new array, and deleted; or the old array hid the group."""
+    store, intent = await store_with(IN_GROUP)
+    await fill(store, {intent.prefix + name if name.startswith(("old/", "new/")) else name: value for name, value in there.items()})
+    await left_behind(store, record)
+    before, told = await contents(store), []
+    assert await mount_again(store, told) == []
+    assert await contents(store) == before
+    assert [(type(error), error.key) for error in told] == [(KeyConflict, "meta/root/a/5.array")]
+
+
+@pytest.mark.parametrize("others", [{}, {"meta/root/a.group": b"{}"}], ids=["without documents", "with a document"])
+@pytest.mark.logs("interrupted operation \\(replace\\) undone")
+@trio_test
+async def test_of_a_new_array_nothing_returns_in_a_group_that_others_have_stored_since(others: dict[str, bytes]) -> None:
+    """The chunks of array 5 were deleted with those of the new array; or each mount failed on the document of the group."""
+    store, _ = await store_with({**IN_GROUP, **others}, place=b"new")
+    before = await contents(store)
+    await left_behind(store, replace(REPLACE_A, is_used=False, before={}))
+    assert await mount_again(store) == [Recovered("replace", PATH, False)]
+    assert await contents(store) == before
+
+
+class RemovedThen(ForwardingStore):
+    """A store in which another mount removes all nodes as soon as it may edit them."""
+
+    @asynccontextmanager
+    async def exclusive(self, key: Key) -> AsyncIterator[None]:
+        async with super().exclusive(key):
+            yield
+        if not key.startswith(APART):
+            await self.erase_values([each for each in await contents(self.inner) if not each.startswith(APART)])
+
+
+@pytest.mark.parametrize(
+    ("record", "lies"),
+    [(FIRST_CHUNKS, {"new": b"new"}), (replace(REPLACE, copies=True, count=1), {"new": b"new", "place": b"half"})],
+    ids=["undone", "completed"],
+)
+@pytest.mark.logs("interrupted operation \\(replace\\)")
+@trio_test
+async def test_what_another_mount_removes_right_after_a_recovery_does_not_return(record: Record, lies: dict[str, bytes]) -> None:
+    """The recovery carried out each record twice, the second time when others could edit the node already."""
+    store, _ = await store_with({}, **lies)
+    await left_behind(store, record)
+    assert await mount_again(RemovedThen(store)) == [Recovered("replace", PATH, record.copies)]
+    assert await contents(store) == {}
 
 
 class Steps(ForwardingStore):

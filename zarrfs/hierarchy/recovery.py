@@ -17,7 +17,8 @@ from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.resolving import resolve
-from zarrfs.keys import NodePath, Prefix
+from zarrfs.hierarchy.stored_documents import are_stored
+from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -62,9 +63,12 @@ async def recover(
             try:
                 if record is not None:
                     async with _no_edits_by_others(hierarchy, intents.store, record.path):
-                        await _require_no_other_node(hierarchy, record)
+                        other = await _other_node(hierarchy, store, record)
+                        if other is not None and not record.is_new:
+                            raise KeyConflict(f"{record.path}: {other} was stored by another program since", key=other)
                         try:
-                            is_done = await resolve(intents.store, intent, record)
+                            # Of a new array nothing was there that could be put back: others keep their chunks, and its own among them.
+                            is_done = await (are_stored(store, record.after) if other else resolve(intents.store, intent, record))
                         except PartsMissing as error:
                             await _keep_aside(intent, record, error, failed)
                             hierarchy.forget_all()
@@ -77,6 +81,8 @@ async def recover(
                             "%s: interrupted operation (%s) %s", record.path, record.name, "completed" if is_done else "undone"
                         )
                         recovered.append(Recovered(record.name, record.path, is_done))
+                        # What others edit from here on is not what the record describes.
+                        intent.is_done = True
                         if not await is_renewed(copies, intent, record, failed):
                             continue
             except ZarrfsError as error:
@@ -112,10 +118,11 @@ async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath
         yield
 
 
-async def _require_no_other_node(hierarchy: Hierarchy, record: Record) -> None:
-    """Raise `KeyConflict` if a path to which documents are returned, or moved, has another document of the same layout.
+async def _other_node(hierarchy: Hierarchy, store: Store, record: Record) -> Key | None:
+    """Return a document of another node, at or below a path to which documents of the same layout are returned or moved; None without.
 
-    Another program has put a group there: the array would hide it, and what is in it."""
+    Another program has put a group there, with documents or without: the array would hide it, and what is in it. Chunks of arrays in it
+    may have the names of chunks of the array."""
     own = {*record.before, *record.after, *record.replaced, *(each for pair in record.moves for each in pair)}
     paths = [record.path]
     # A node that it was to replace goes back first. Chunks alone may be leftovers.
@@ -125,9 +132,16 @@ async def _require_no_other_node(hierarchy: Hierarchy, record: Record) -> None:
     for path in paths if record.is_of_arrays else ():
         for layout in await hierarchy.layouts(path):
             keys = layout.document_keys(path)
-            others = [key for key in await hierarchy.documents(keys) if key not in own]
-            if others and not own.isdisjoint(keys):
-                raise KeyConflict(f"{path}: {others[0]} was stored by another program since", key=others[0])
+            if own.isdisjoint(keys):
+                continue
+            if others := [key for key in await hierarchy.documents(keys) if key not in own]:
+                return others[0]
+            for prefix in layout.listing_prefixes(path) if not layout.per_node and path != ROOT else ():
+                # What is moved with the node is its own.
+                if prefix not in own and store.capabilities.list:
+                    async for below in store.list_prefix(prefix):
+                        return below
+    return None
 
 
 async def is_erased(hierarchy: Hierarchy, store: Store, intent: Intent, path: NodePath) -> bool:
