@@ -32,7 +32,7 @@ HOUSE = """
     fuse            vfs in_flight memory
     views           vfs hierarchy arrays containers dialects model stores.base memory threads durability registry
     vfs             memory threads durability
-    hierarchy       arrays dialects codecs model stores.base stores.moving threads durability fences registry
+    hierarchy       arrays dialects codecs model stores.base stores.locks stores.moving threads durability fences registry
     transformers    arrays model stores.base stores.locks stores.moving memory threads fences in_flight
     arrays          codecs model stores.base stores.locks memory threads
     stores          memory threads durability registry

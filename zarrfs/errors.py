@@ -97,6 +97,10 @@ class StoreTimeout(StoreError):
     """The backend did not answer before the deadline of the operation."""
 
 
+class LockHeld(StoreError):
+    """Another task or process has held a lock for as long as the caller waits for it."""
+
+
 class StoreUnsupported(StoreError):
     """This backend lacks the capability that the operation needs (readable, writable, listable)."""
 

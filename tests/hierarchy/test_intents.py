@@ -596,6 +596,26 @@ async def test_any_number_of_locks_without_a_record_is_waited_for_once(autojump_
         await each.let_go()
 
 
+class Stalling(ForwardingStore):
+    """A store, or a machine, that takes its time before a lock is asked for."""
+
+    @asynccontextmanager
+    async def exclusive(self, key: Key) -> AsyncIterator[None]:
+        await trio.sleep(5)
+        async with super().exclusive(key):
+            yield
+
+
+@pytest.mark.logs("interrupted operation \\(replace\\) undone")
+@trio_test
+async def test_a_lock_that_nobody_holds_is_taken_however_long_that_takes(autojump_clock: MockClock) -> None:
+    """On a machine with much to do, an interrupted operation was left as if somebody worked on it, until another mount."""
+    store, _ = await store_with({}, old=b"old")
+    await left_behind(store, Record("replace", PATH, PLACE))
+    assert await mount_again(Stalling(store)) == [Recovered("replace", PATH, False)]
+    assert await contents(store) == {PLACE + "0": b"old"}
+
+
 class Unrenaming(ForwardingStore):
     """A store like an object store: no prefix is renamed, and no lock holds between processes."""
 

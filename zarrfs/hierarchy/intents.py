@@ -26,6 +26,7 @@ import trio
 
 from zarrfs import fences
 from zarrfs.errors import (
+    LockHeld,
     NoSuchEntry,
     StoreAccessDenied,
     StoreTimeout,
@@ -38,6 +39,7 @@ from zarrfs.hierarchy.records import MAX_NBYTES, RECORD, Record
 from zarrfs.hierarchy.resolving import Apart, resolve
 from zarrfs.keys import APART, ByteRange, NodePath, Prefix
 from zarrfs.stores.base import Store
+from zarrfs.stores.locks import waiting_at_most
 
 log = logging.getLogger(__name__)
 
@@ -376,8 +378,11 @@ class Intents:
             try:
                 stat = await self.store.stat(intent.prefix.key(RECORD))
                 is_foreign = stat is None or stat.by_stranger
-                with trio.move_on_after(spare if is_foreign else _LOCKED_SECONDS):
+                with waiting_at_most(spare if is_foreign else _LOCKED_SECONDS):
                     await intent.hold()
+            except LockHeld:
+                # In progress.
+                pass
             except ZarrfsError as error:
                 log.warning("%s: left unchanged: %s", intent.prefix, error)
             spare = max(0, spare - (trio.current_time() - began)) if is_foreign else spare

@@ -28,6 +28,7 @@ from zarrfs.errors import (
     KeyConflict,
     KeyTooLong,
     KeyUnusable,
+    LockHeld,
     StoreAccessDenied,
     StoreError,
     StoreFull,
@@ -41,6 +42,7 @@ from zarrfs.stores.folder import calls, lock
 from zarrfs.stores.folder import store as folder
 from zarrfs.stores.folder.plugin import PLUGIN
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.stores.locks import waiting_at_most
 from zarrfs.stores.opening import open_store
 from zarrfs.stores.values import ABSENT
 from zarrfs.transformers.deadline import DeadlineStore
@@ -737,7 +739,14 @@ async def test_a_folder_that_another_holds(path: Path) -> None:
             assert not held.is_set()
             fcntl.flock(other, fcntl.LOCK_UN)
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with waiting_at_most(0.01), pytest.raises(LockHeld):
+            await hold("d/k")
         os.close(other)
+        with waiting_at_most(0.01):
+            await hold("d/k")
+            async with store.exclusive(Key("d/l")):
+                with pytest.raises(LockHeld):
+                    await hold("d/l")
 
 
 @trio_test

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -18,9 +19,10 @@ from dataclasses import dataclass, field
 import trio
 
 from zarrfs import threads
+from zarrfs.errors import LockHeld
 from zarrfs.stores.folder.names import Parts
 from zarrfs.stores.folder.tree import FolderTree
-from zarrfs.stores.locks import LockTable
+from zarrfs.stores.locks import LockTable, patience
 
 _SHARE_SECONDS = 1.0
 _POLL_SECONDS = (0.001, 0.032)
@@ -42,7 +44,7 @@ class FolderLocks:
 
     @asynccontextmanager
     async def hold(self, folder: Parts) -> AsyncIterator[None]:
-        """Lock this folder against other processes; it is created if missing. Raises `OSError`."""
+        """Lock this folder against other processes; it is created if missing. Raises `OSError`, `LockHeld`."""
         async with self._turns.hold("/".join(folder)):
             held = self._held.get(folder)
             if held is not None and trio.current_time() - held.since > _SHARE_SECONDS:
@@ -63,7 +65,7 @@ class FolderLocks:
 
     async def _acquire(self, folder: Parts) -> int:
         pause, longest = _POLL_SECONDS
-        tries = _TRIES
+        tries, held_since = _TRIES, math.inf
         while True:
             attempt = _Attempt()
             apart = self._tree.mounts.over(folder) is not None
@@ -79,6 +81,9 @@ class FolderLocks:
                     raise
             if attempt.fd is not None:
                 return attempt.fd
+            held_since = min(held_since, trio.current_time())
+            if trio.current_time() - held_since >= patience():
+                raise LockHeld(f"{'/'.join(folder)}: locked by another process", key="/".join(folder))
             await trio.sleep(pause)
             pause = min(2 * pause, longest)
 
