@@ -22,6 +22,7 @@ from zarrfs.errors import (
     IntentTooNew,
     KeyConflict,
     MetadataError,
+    PartsMissing,
     StoreAccessDenied,
     StoreFull,
     StoreTimeout,
@@ -411,6 +412,20 @@ async def test_of_a_new_array_nothing_returns_in_a_group_that_others_have_stored
     await left_behind(store, replace(REPLACE_A, is_used=False, before={}))
     assert await mount_again(store) == [Recovered("replace", PATH, False)]
     assert await contents(store) == before
+
+
+@pytest.mark.logs("given up")
+@trio_test
+async def test_an_array_that_was_replaced_does_not_return_when_its_successor_was_removed_since() -> None:
+    """Only the record was still there when the daemon was killed."""
+    store, intent = await store_with({}, old=b"old")
+    await left_behind(store, replace(REPLACE, has_chunks=True))
+    told: list[ZarrfsError] = []
+    assert await mount_again(store, told) == []
+    assert [(type(error), error.key) for error in told] == [(PartsMissing, PLACE)]
+    kept = intent.prefix.removesuffix("/") + ".kept/"
+    assert set(await contents(store)) == {f"{kept}intent.json", f"{kept}old/0"}
+    assert await mount_again(store, told) == [] and len(told) == 1
 
 
 class RemovedThen(ForwardingStore):

@@ -317,7 +317,8 @@ class Placing:
 
     async def _replace(self, node: ArrayNode, prefix: Prefix, before: Mapping[Key, bytes], written: Mapping[Key, bytes]) -> None:
         await self._intent.sync()
-        record = Record("replace", node.path, prefix, is_used=await self._store.prefix_exists(prefix), before=before, after=written)
+        is_used, has_chunks = await self._store.prefix_exists(prefix), await self._store.prefix_exists(self._intent.new)
+        record = Record("replace", node.path, prefix, is_used=is_used, before=before, after=written, has_chunks=has_chunks)
         await self._intent.note(record)
         await self._take_steps(node, before, written, prefix, ((prefix, self._intent.old), (self._intent.new, prefix)))
 

@@ -39,7 +39,7 @@ class Record:
     again after a failure; ``erased``: keys erased there before that, None for all; ``count``: number of values apart. ``moves``: keys and
     prefixes to rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be
     deleted; ``is_placing``: all of these were apart, and are being moved to the new places. ``documents``: those of
-    the new array, within ``prefix``, to tell whether it is in its place.
+    the new array, within ``prefix``, to tell whether it is in its place. ``has_chunks``: the new array had chunks when they lay apart.
     """
 
     operation: Operation
@@ -56,6 +56,7 @@ class Record:
     replaced: tuple[Target, ...] = ()
     is_placing: bool = False
     documents: Mapping[Key, bytes] = field(default_factory=dict)
+    has_chunks: bool = False
 
     @classmethod
     def of_copies(cls, path: NodePath, source: Prefix | None = None) -> Record:
@@ -121,6 +122,8 @@ class Record:
         }
         if self.documents:
             content["documents"] = {key: base64.b64encode(value).decode() for key, value in self.documents.items()}
+        if self.has_chunks:
+            content["has_chunks"] = True
         if self.moves:
             content |= {"moves": self.moves, "replaced": self.replaced, "is_placing": self.is_placing}
         text = (json.dumps(content, indent=1) + "\n").encode()
@@ -169,6 +172,7 @@ class Record:
                 replaced=replaced,
                 is_placing=bool(content.get("is_placing", False)),
                 documents=_documents(content.get("documents", {})),
+                has_chunks=bool(content.get("has_chunks", False)),
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid, KeyUnusable) as error:
             raise MetadataError(f"not the record of an operation: {error!r}") from error

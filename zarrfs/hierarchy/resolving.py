@@ -123,6 +123,9 @@ async def _resolve_replaced(store: Store, apart: Apart, record: Record) -> bool:
         raise KeyConflict(f"{record.path}: an equal array was stored by another program since", key=record.prefix)
     if record.is_used and not is_aside and not is_taken:
         raise PartsMissing(f"{record.path}: its chunks were moved or removed by another program", key=record.prefix)
+    if is_aside and record.has_chunks and not is_taken and not await store.prefix_exists(apart.new):
+        # All steps were taken. What was replaced does not return when its successor goes.
+        raise PartsMissing(f"{record.path}: the new array was moved or removed by another program", key=record.prefix)
     if (is_aside or not record.is_used) and is_taken:
         # The content goes back to where the next attempt expects it.
         is_apart = await store.prefix_exists(apart.new)
