@@ -414,12 +414,15 @@ async def test_of_a_new_array_nothing_returns_in_a_group_that_others_have_stored
     assert await contents(store) == before
 
 
+@pytest.mark.parametrize(
+    "record", [replace(REPLACE, has_chunks=True), Record("replace", PATH, PLACE)], ids=["documents elsewhere", "one folder"]
+)
 @pytest.mark.logs("given up")
 @trio_test
-async def test_an_array_that_was_replaced_does_not_return_when_its_successor_was_removed_since() -> None:
+async def test_an_array_that_was_replaced_does_not_return_when_its_successor_was_removed_since(record: Record) -> None:
     """Only the record was still there when the daemon was killed."""
     store, intent = await store_with({}, old=b"old")
-    await left_behind(store, replace(REPLACE, has_chunks=True))
+    await left_behind(store, record)
     told: list[ZarrfsError] = []
     assert await mount_again(store, told) == []
     assert [(type(error), error.key) for error in told] == [(PartsMissing, PLACE)]
@@ -601,7 +604,7 @@ async def test_any_number_of_locks_without_a_record_is_waited_for_once(autojump_
         await each.hold()
     interrupted = Intent(store, "f" * 32)
     await interrupted.begin(Record("replace", PATH, PLACE))
-    await store.set(interrupted.old.key("0"), b"old")
+    await fill(store, {interrupted.old + "0": b"old", interrupted.new + "0": b"new"})
     await interrupted.let_go()
     assert [each.is_done for each in await mount_again(store)] == [False]
     assert await store.get(PLACE.key("0")) == b"old"
@@ -625,7 +628,7 @@ class Stalling(ForwardingStore):
 @trio_test
 async def test_a_lock_that_nobody_holds_is_taken_however_long_that_takes(autojump_clock: MockClock) -> None:
     """On a machine with much to do, an interrupted operation was left as if somebody worked on it, until another mount."""
-    store, _ = await store_with({}, old=b"old")
+    store, _ = await store_with({}, old=b"old", new=b"new")
     await left_behind(store, Record("replace", PATH, PLACE))
     assert await mount_again(Stalling(store)) == [Recovered("replace", PATH, False)]
     assert await contents(store) == {PLACE + "0": b"old"}

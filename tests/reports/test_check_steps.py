@@ -58,7 +58,7 @@ def zarrfs(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.logs("interrupted operation \\(\\w+\\) undone")
 def test_a_replacement_that_was_cut_short_is_told_and_undone(store: Path) -> None:
-    trio.run(lambda: cut_short(store, Record("replace", NodePath("/a"), A), aside=True))
+    trio.run(lambda: cut_short(store, Record("replace", NodePath("/a"), A), aside=True, new=True))
     before = sorted(store.rglob("*"))
     report = checked(store)
     assert [finding.path for finding in report.steps.first] == ["/a"] and report.chunks == 0
