@@ -518,6 +518,20 @@ async def test_what_took_the_place_lies_apart_again_for_who_tries_once_more() ->
     assert await contents(store) == {**OLD, PLACE + "0": b"old", intent.new + "0": b"new", intent.gone + "0": b"somebody's"}
 
 
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.logs("interrupted operation \\(erase\\) (completed|undone)")
+@trio_test
+async def test_a_removal_is_told_as_what_it_was_whatever_others_have_stored_there_since(is_done: bool) -> None:
+    """It was told as undone if there was a node."""
+    there = {".zgroup": b'{"zarr_format":2}', "a/.zgroup": b'{"zarr_format":2}'}
+    store, intent = await store_with(there)
+    if is_done:
+        await store.set(intent.gone.key("0"), b"old")
+    await left_behind(store, Record("erase", PATH, Prefix("a/")))
+    assert await mount_again(store) == [Recovered("erase", PATH, is_done)]
+    assert await contents(store) == there
+
+
 # --- by copying ----------------------------------------------------------------------------------------------------------------
 
 

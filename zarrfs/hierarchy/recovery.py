@@ -151,7 +151,8 @@ async def is_erased(hierarchy: Hierarchy, store: Store, intent: Intent, path: No
     program, whose document may be still to come.
     """
     if await hierarchy.node(path) is not None:
-        return False
+        # What is moved away first is decided; others have stored a node there since.
+        return await intent.store.prefix_exists(intent.gone)
     stat = await intent.store.stat(intent.prefix.key(RECORD))
     if stat is None or (since_ns := stat.mtime_ns) is None:
         return True
