@@ -44,6 +44,10 @@ def tree_with_a_file_left() -> MountTree:
     )
 
 
+async def taken(seconds: float) -> bool:
+    return True
+
+
 def test_what_is_left_is_told_after_the_end_was_announced() -> None:
     manager = SlowManager()
 
@@ -57,6 +61,7 @@ def test_what_is_left_is_told_after_the_end_was_announced() -> None:
             patience=60,
             manager=manager,
             waiting_for=list,
+            written_back=taken,
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(shutdown.watch)

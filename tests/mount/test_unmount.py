@@ -461,13 +461,30 @@ def test_writing_goes_on_after_a_lazy_umount(store: Path) -> None:
     assert (store / "k").read_bytes() == NEW + b"more and more"
 
 
-def test_a_signal_after_a_lazy_umount_publishes(store: Path) -> None:
+@pytest.mark.parametrize("script", [HOLDS_DIRTY, MAPS_DIRTY], ids=["open", "mapped"])
+def test_a_signal_after_a_lazy_umount_publishes(store: Path, script: str) -> None:
     with foreground(store) as mount:
-        with program(HOLDS_DIRTY, mount.path / "raw/k"):
+        with program(script, mount.path / "raw/k"):
             detach(mount, "umount")
             mount.signal(signal.SIGTERM)
             assert mount.end() == (0, "")
             assert (store / "k").read_bytes() == NEW
+
+
+def test_a_signal_publishes_what_is_mapped_below_a_renamed_folder(store: Path, tmp_path: Path) -> None:
+    with foreground(store) as mount:
+        folder = mount.path.parent
+        with program(MAPS_DIRTY, mount.path / "raw/k"):
+            folder.rename(tmp_path / "elsewhere")
+            try:
+                mount.signal(signal.SIGTERM)
+                assert mount.process.wait() == 0
+                assert (store / "k").read_bytes() == NEW
+            finally:
+                (tmp_path / "elsewhere").rename(folder)
+                if os.geteuid() != 0:
+                    # fusermount3 was not told where it is.
+                    zarrfs_free_umount(mount.path)
 
 
 @pytest.mark.full_length

@@ -154,6 +154,10 @@ async def _mounted(
         patience=config.timeout,
         manager=manager,
         waiting_for=lambda: waiting_for.report(requests.under_way(session), tree.store_operations),
+        # No others have a mapping that can be written to, and a reader may wait for a store that hangs.
+        written_back=lambda seconds: notifier.written_back(
+            {each.inode.ino for each in session.files.values() if each.writes}, seconds
+        ),
     )
     serving = trio.CancelScope()
 

@@ -7,7 +7,8 @@ long as the remaining data decreases.
 
 A signal ends the mount even while it is in use, as it ends any program; data written by then is published. That includes data written
 through shared mappings, which the kernel keeps until it is made to write: by sync(1). It is a separate process because a thread of the
-daemon that waits for the daemon could not be killed (see `zarrfs.fuse.notifier`).
+daemon that waits for the daemon could not be killed (see `zarrfs.fuse.notifier`). Where its path does not lead to the mount (a folder
+above was renamed, the mount is detached, or another one covers it), a notice to the kernel does the same, page by page.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import trio
@@ -45,8 +46,8 @@ class Shutdown:
     """The end of the mount of ``tree``.
 
     ``print_line`` is called every ``every`` seconds while it takes long; ``patience`` (seconds) is the time for the kernel to hand over
-    its data, and for one operation of the store; ``waiting_for()`` returns lines on work in progress. `watch` and `on_signal` run in the
-    background until the mount has ended.
+    its data, and for one operation of the store; ``waiting_for()`` returns lines on work in progress; ``written_back(seconds)``: see
+    `Notifier.written_back`. `watch` and `on_signal` run in the background until the mount has ended.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Shutdown:
         patience: float,
         manager: ServiceManager,
         waiting_for: Callable[[], list[str]],
+        written_back: Callable[[float], Awaitable[bool]],
     ) -> None:
         self._tree = tree
         self._mountpoint = mountpoint
@@ -69,6 +71,7 @@ class Shutdown:
         self._patience = patience
         self._manager = manager
         self._waiting_for = waiting_for
+        self._pages_written_back = written_back
         self._begun = False
         self._is_announced = False
         self._is_mounted = False
@@ -250,7 +253,9 @@ class Shutdown:
             await self._sync("-f", "--", self._mountpoint)
             for start in range(0, len(files), _SYNCED_AT_ONCE):
                 await self._sync("--", *files[start : start + _SYNCED_AT_ONCE])
-        if scope.cancelled_caught:
+        # What sync(1) has not reached, which is usually nothing.
+        self.doing = "the kernel to write back the pages of open files"
+        if not await self._pages_written_back(self._patience) or scope.cancelled_caught:
             log.warning(
                 "%s: not synced within %g s: data written through mappings may be lost",
                 self._mountpoint,

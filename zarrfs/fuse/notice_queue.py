@@ -56,10 +56,11 @@ class Notice(Protocol):
 
 
 class _Mark:
-    """A position in the queue: sets an event of the trio thread when all notices before it were sent."""
+    """A position in the queue: sets an event of the trio thread when all notices before it were sent, or overtaken ``patience`` ago."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
         self.reached = trio.Event()
+        self.patience = patience
         self.behind = 0
         """Number of overtaken notices that it waits for."""
         self._token = trio.lowlevel.current_trio_token()
@@ -152,14 +153,14 @@ class NoticeQueue:
             for each in self._passed_by.values():
                 each.later.pop(notice, None)
 
-    async def drained(self) -> None:
-        """Wait until all notices queued so far were sent, except those blocked for longer than `PATIENCE`.
+    async def drained(self, patience: float | None = None) -> None:
+        """Wait until all notices queued so far were sent, except those blocked for longer than ``patience`` seconds, or `PATIENCE`.
 
         May take as long as the kernel blocks one.
         """
         if not len(self):
             return
-        mark = _Mark()
+        mark = _Mark(PATIENCE if patience is None else patience)
         self._put(mark)
         while not mark.reached.is_set():
             with trio.move_on_after(_LOOK):
@@ -243,7 +244,7 @@ class NoticeQueue:
     def _reach(self, mark: _Mark) -> None:
         now = time.monotonic()
         for each in self._passed_by.values():
-            if now - each.since < PATIENCE:
+            if now - each.since < mark.patience:
                 each.later[mark] = None
                 mark.behind += 1
         if not mark.behind:

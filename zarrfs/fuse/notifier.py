@@ -157,6 +157,17 @@ class Notifier:
         if scope.cancelled_caught and not has_locked:
             log.warning("the kernel has not taken a change notice for %g s", PATIENCE)
 
+    async def written_back(self, inodes: Iterable[int], seconds: float) -> bool:
+        """Make the kernel write back what programs have written through mappings of ``inodes``: it does so before it drops pages.
+
+        Returns False if that takes longer than ``seconds``. The caller holds no lock that a handler may need.
+        """
+        for ino in inodes:
+            self.inode(ino)
+        with trio.move_on_after(seconds) as scope:
+            await self._forgotten.drained(seconds)
+        return not scope.cancelled_caught
+
     async def stored(self) -> None:
         """Wait until the kernel has taken all page data queued so far, or `PATIENCE` is over."""
         with trio.move_on_after(PATIENCE) as scope:
