@@ -539,8 +539,20 @@ def test_a_bind_mount_keeps_the_daemon_which_umount_says_without_waiting(
             f"zarrfs: {mount.path}: {what} daemon continues: also mounted (bind mount) on {copy}\n",
         )
         (copy / "later").write_bytes(NEW)
-        assert zarrfs("umount", str(copy)).returncode == 0
+        done = zarrfs("umount", str(copy))
+        assert "its daemon gives no information on when everything is stored" in done.stderr
+        assert done.returncode == 1
     assert (store / "later").read_bytes() == NEW
+
+
+def test_of_a_read_only_mount_nothing_is_to_be_stored(store: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with mounted(store, "--read-only", ends_with=None) as mount:
+        if subprocess.run(["mount", "--bind", mount.path / "raw", copy], check=False, capture_output=True).returncode:
+            pytest.skip("a bind mount needs root")
+        assert mount.umount().returncode == 1
+        assert zarrfs("umount", str(copy)).returncode == 0
 
 
 def test_a_mount_over_itself_is_not_waited_for_either(store: Path) -> None:

@@ -242,7 +242,7 @@ def test_a_user_whose_own_modes_keep_them_out() -> None:
     """)
     assert said == [
         *("code 0", "Permission denied", "code 2"),
-        *("zarrfs: W/65534/m: unmounted, but its daemon gives no information on when everything is stored", "code 0"),
+        *("zarrfs: W/65534/m: unmounted, but its daemon gives no information on when everything is stored", "code 1"),
     ]
 
 

@@ -22,12 +22,16 @@ class Owner(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """One line of the mount table: mountpoint, type, device number (``0:52``, unique among file systems), and for FUSE the owner."""
+    """One line of the mount table: mountpoint, type, device number (``0:52``, unique among file systems), and for FUSE the owner.
+
+    ``read_only``: of the file system, at any mountpoint.
+    """
 
     mountpoint: str
     fstype: str
     device: str
     owner: Owner | None = None
+    read_only: bool = False
 
 
 def absolute(path: str) -> str:
@@ -93,7 +97,8 @@ def _lines() -> Iterator[tuple[bytes, Mount]]:
         fields = line.split(b" ")
         more = fields.index(b"-", 6)
         mountpoint, fstype = os.fsdecode(unescaped(fields[4])), os.fsdecode(fields[more + 1])
-        yield fields[0], Mount(mountpoint, fstype, os.fsdecode(fields[2]), _owner(fields[more + 3]))
+        options = fields[more + 3]
+        yield fields[0], Mount(mountpoint, fstype, os.fsdecode(fields[2]), _owner(options), b"ro" in options.split(b","))
 
 
 def _has_automounter(found: dict[bytes, Mount]) -> bool:

@@ -119,7 +119,8 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
             what = "detached; its" if lazy else "unmounted, but its"
             return Outcome(0 if lazy else 1, f"{mountpoint}: {what} daemon continues: also mounted (bind mount) on {places}")
         if daemon is None:
-            unknown = life is Life.SILENT and not lazy
+            # Success would mean that everything is stored.
+            unknown = not lazy and (life is Life.SILENT or (life is Life.ALIVE and not mounted.read_only))
             return Outcome(1 if unknown else 0, f"{mountpoint}: unmounted, but its daemon {_WHY_UNKNOWN[life]}")
         if lazy:
             until = f"{mountpoint}: detached; its daemon (pid {daemon.pid}) continues until it is closed by {_named(users)}"
