@@ -482,9 +482,20 @@ def test_a_signal_publishes_what_is_mapped_below_a_renamed_folder(store: Path, t
                 assert (store / "k").read_bytes() == NEW
             finally:
                 (tmp_path / "elsewhere").rename(folder)
-                if os.geteuid() != 0:
-                    # fusermount3 was not told where it is.
-                    zarrfs_free_umount(mount.path)
+
+
+def test_what_could_not_be_stored_is_named_although_another_mount_covers_this_one(full_disk: Path) -> None:
+    with foreground(full_disk) as mount:
+        with program(TOO_LARGE, mount.path / "raw"):
+            run("mount", "-t", "tmpfs", "none", mount.path)
+            try:
+                mount.signal(signal.SIGTERM)
+                code, said = mount.end()
+                assert code == 7 and "not stored: raw/large: " in said
+                assert f"{mount.path}: unmount failed: another mount covers it" in mount.path.with_name("log").read_text()
+            finally:
+                run("umount", mount.path)
+                run("umount", "-l", mount.path)
 
 
 @pytest.mark.full_length

@@ -246,6 +246,19 @@ def test_a_user_whose_own_modes_keep_them_out() -> None:
     ]
 
 
+def test_a_mount_below_a_renamed_folder_ends_by_a_signal_as_any_other() -> None:
+    said = lines("""
+    as 65534 mkdir -p "$A/a/m"
+    code as 65534 zarrfs mount "$A/s.zarr" "$A/a/m"
+    pid=$(pid_of "$A/a/m" as 65534)
+    as 65534 mv "$A/a" "$A/b"
+    kill $pid
+    tail --pid=$pid -f /dev/null
+    findmnt -no FSTYPE "$A/b/m" || echo "nothing is mounted"
+    """)
+    assert said == ["code 0", "nothing is mounted"]
+
+
 @pytest.mark.full_length
 def test_root_unmounts_what_a_user_has_mounted_and_waits_for_the_daemon() -> None:
     said = lines("""

@@ -23,7 +23,7 @@ from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.daemon.shutdown import EVERY, PrintLine, Shutdown
 from zarrfs.daemon.systemd import NOBODY, ServiceManager
 from zarrfs.daemon.tasks import Tasks
-from zarrfs.errors import FuseUnavailable, IntentTooNew, NotPublished, ZarrfsError
+from zarrfs.errors import FuseUnavailable, IntentTooNew, MountBusy, NotPublished, ZarrfsError
 from zarrfs.fuse import kernel, requests
 from zarrfs.fuse.connection import Connection
 from zarrfs.fuse.notifier import Notifier
@@ -221,12 +221,17 @@ async def _mounted(
             await tree.staging.give_up()
             await ending.ended(redact(_listed(failures), config.store) if failures else "")
             ending.doing = "the kernel to release the mount"
-            await _release(config, notifier, watcher, connection, ours, resolved)
+            left = await _release(config, notifier, watcher, connection, ours, resolved)
     if report is not None:
         if unstored := _unstored(tree.losses):
             exit_report.write(report, exit_report.Outcome(7 if failures else 0, unstored))
         else:
             exit_report.end(report)
+    if left:
+        # What is lost matters more.
+        if not tree.losses.failures:
+            raise ZarrfsError(left, key=config.mountpoint)
+        log.error("%s", left)
     return ending
 
 
@@ -277,23 +282,35 @@ def _session(config: MountConfig, tree: MountTree, notifier: Notifier, report: P
 
 async def _release(
     config: MountConfig, notifier: Notifier, watcher: Watcher | None, connection: Connection | None, ours: Mount | None, place: str
-) -> None:
-    """End the mount ``ours``, which was at ``place``, wherever it is now, and the connection to the kernel."""
+) -> str:
+    """End the mount ``ours``, which was at ``place``, wherever it is now, and the connection to the kernel.
+
+    Returns the reason if the mount stays, dead.
+    """
     is_connected = connection is not None and not connection.is_gone
     if connection is not None:
         connection.close()
     await _let_go(notifier, watcher)
     # After a lazy umount another mount may be there.
-    mounted = ours if ours is not None and mount_at(place) == ours else None
-    if mounted is None and ours is not None and is_connected and os.geteuid() == 0:
-        # The owner of a folder above may have renamed it. (Once unmounted, another mount may have its device number.)
+    is_at_place = ours is not None and mount_at(place) == ours
+    mounted = ours if is_at_place else None
+    if not is_at_place and ours is not None and is_connected:
+        # A folder above may have been renamed. (Once unmounted, another mount may have its device number.)
         mounted = mount_of(ours.device)
     # Root did not mount on a name that is still valid (`mountpoint.held`).
-    kernel.close(unmount=mounted is not None and os.geteuid() != 0)
-    if mounted is not None and os.geteuid() == 0:
-        await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
+    by_name = is_at_place and os.geteuid() != 0
+    kernel.close(unmount=by_name)
+    left = ""
+    if mounted is not None and not by_name:
+        try:
+            if mount_at(mounted.mountpoint) != mounted:
+                raise MountBusy(f"{mounted.mountpoint}: unmount failed: another mount covers it", key=mounted.mountpoint)
+            await threads.io(partial(detach, mounted, lazy=True, patience=config.timeout))
+        except (ZarrfsError, OSError) as error:
+            left = str(error)
     if watcher is not None:
         watcher.end()
+    return left
 
 
 async def _ended_by(event: Callable[[], Awaitable[None]], ended: Callable[[], None]) -> None:
