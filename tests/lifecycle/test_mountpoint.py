@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -48,6 +49,22 @@ def test_overlap_is_seen_through_symlinks(tmp_path: Path) -> None:
         before.check_overlap(str(tmp_path / "store/inside"), str(tmp_path / "link"))
     (tmp_path / "store2").mkdir()
     before.check_overlap(str(tmp_path / "store"), str(tmp_path / "store2"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a bind mount needs root")
+def test_overlap_is_seen_through_bind_mounts(tmp_path: Path) -> None:
+    """Where mounts are shared, as systemd arranges, a mount below the copy of a store is in the store, too."""
+    for name in ("store/m", "copy", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    subprocess.run(["mount", "--bind", tmp_path / "store", tmp_path / "copy"], check=True)
+    try:
+        with pytest.raises(MountpointUnusable, match="lies inside the store"):
+            before.check_overlap(str(tmp_path / "store"), str(tmp_path / "copy/m"))
+        with pytest.raises(MountpointUnusable, match="contains the store"):
+            before.check_overlap(str(tmp_path / "copy/m"), str(tmp_path / "store"))
+        before.check_overlap(str(tmp_path / "store"), str(tmp_path / "elsewhere"))
+    finally:
+        subprocess.run(["umount", tmp_path / "copy"], check=True)
 
 
 @pytest.mark.parametrize("option", ["--cache-dir", "--log-file"])

@@ -6,6 +6,7 @@ when the store is open: until then programs that write there still get errors, i
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -144,10 +145,28 @@ def check_mountpoint(mountpoint: str) -> None:
 def check_overlap(store_path: str, mountpoint: str) -> None:
     """Raise `MountpointUnusable` if one lies inside the other: the file system would wait for itself."""
     store, mount = Path(os.path.realpath(store_path)), Path(os.path.realpath(mountpoint))
-    if mount.is_relative_to(store):
+    if _contains(store, mount):
         raise _unusable(mountpoint, f"lies inside the store {store}: choose a folder outside it")
-    if store.is_relative_to(mount):
+    if _contains(mount, store):
         raise _unusable(mountpoint, f"contains the store {store}: choose a folder outside it")
+
+
+def _contains(folder: Path, path: Path) -> bool:
+    """Return True if ``path`` is ``folder`` or lies in it, also where a bind mount gives the folder another name.
+
+    The kernel may repeat a mount below such a name at the other one (mount_namespaces(7), shared mounts).
+    """
+    if path.is_relative_to(folder):
+        return True
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return False
+    for each in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(each), found):
+                return True
+    return False
 
 
 def check_fuse(config: MountConfig, device: str = "/dev/fuse", fuse_conf: str = "/etc/fuse.conf") -> None:
