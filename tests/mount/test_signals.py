@@ -98,6 +98,33 @@ def test_in_the_foreground_signals_end_nothing_but_those_of_the_terminal(store: 
     assert (store / "k").read_bytes() == b"new"
 
 
+SECOND_SIGNAL = """
+import os, signal, sys
+from zarrfs.__main__ import main
+from zarrfs.command import serving
+from zarrfs.stores.folder.store import FolderStore
+until_ready = serving._until_ready
+serving._until_ready = lambda ready: until_ready(lambda: print("ready", flush=True))
+close = FolderStore.aclose
+async def close_late(store):
+    os.kill(os.getpid(), signal.SIGTERM)
+    await close(store)
+FolderStore.aclose = close_late
+sys.argv = ["zarrfs", "mount", "--foreground", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_second_signal_leaves_the_exit_code_to_what_was_stored(store: Path) -> None:
+    with mountpoint() as path:
+        command = [sys.executable, "-P", "-c", SECOND_SIGNAL, "--log-file", str(path.with_name("log")), str(store), str(path)]
+        with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE) as daemon:
+            with killed_at_last(daemon.pid, path), watchdog(60, daemon.kill):
+                assert daemon.stdout is not None and daemon.stdout.readline() == b"ready\n"
+                daemon.send_signal(signal.SIGTERM)
+                assert daemon.wait() == 0
+
+
 @pytest.mark.full_length
 def test_nohup_keeps_a_mount_in_the_foreground(store: Path) -> None:
     with foreground(store, "--ignore-signal=HUP") as (path, daemon):
