@@ -73,6 +73,34 @@ def test_a_number_that_is_no_digest_is_the_same_after_it_was_forgotten(monkeypat
     assert inodes.number("b") != kept
 
 
+def test_a_file_renamed_back_is_found_although_the_kernel_has_forgotten_the_one_that_had_its_name() -> None:
+    inodes = table()
+    first = inodes.refer(inodes.root, "a", is_folder=False)
+    inodes.move(first, inodes.root, "b")
+    between = inodes.refer(inodes.root, "a", is_folder=False)
+    assert between.ino != first.ino
+    # Another program removes it, and no notice tells of that.
+    inodes.forget(between.ino, 1)
+    inodes.move(first, inodes.root, "a")
+    # Else the kernel gets no notice of its changes, and the file, with the next lookup, a second page cache.
+    assert inodes.find("a") is first
+    assert inodes.refer(inodes.root, "a", is_folder=False) is first
+
+
+def test_numbers_are_kept_of_a_limited_number_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_NUMBERS_KEPT", 3)
+    inodes = table()
+    previous: Inode | None = None
+    for number in range(20):
+        # Under the same name each time: the numbers are those of earlier ones.
+        written = inodes.refer(inodes.root, "temporary", is_folder=False)
+        if previous is not None:
+            inodes.forget(previous.ino, 1)
+        inodes.move(written, inodes.root, str(number))
+        previous = written
+    assert len(inodes._displaced) <= 3 + 1
+
+
 def test_lookups_are_counted() -> None:
     inodes = table()
     inode = inodes.refer(inodes.root, "raw", is_folder=True)

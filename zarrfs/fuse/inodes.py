@@ -216,6 +216,9 @@ class InodeTable:
         inode._moved_ns = time.monotonic_ns()
         if _digest(parent.ino, name) != inode.ino:
             self._displaced[parent.ino, name] = inode.ino
+        else:
+            # Perhaps kept of an earlier file of this name, which is not found by it any more.
+            self._displaced.pop((parent.ino, name), None)
 
     def below(self, folder: Inode) -> Iterator[Inode | None]:
         """Yield every inode below ``folder``, those of a folder after it, and of entries only listed those directly in the root.
@@ -298,7 +301,9 @@ class InodeTable:
         self._forgotten.append(entry)
         if len(self._forgotten) > _NUMBERS_KEPT:
             oldest = self._forgotten.popleft()
-            if self._displaced.get(oldest) not in self._inodes:
+            # The kernel may hold it again, and another entry may have got its number meanwhile.
+            present = self._inodes.get(self._displaced.get(oldest, 0))
+            if not isinstance(present, Inode) or present.parent is None or (present.parent.ino, present.name) != oldest:
                 self._displaced.pop(oldest, None)
 
 
