@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.length import unhurried
-from tests.support.small_disks import unusable_cache
+from tests.support.small_disks import small_disk, unusable_cache
 from zarrfs.arrays import dirty_chunks
 from zarrfs.arrays.dirty_chunks import DirtyChunks, DirtyRun, RunLayout
 from zarrfs.errors import StoreError, StoreFull
@@ -181,3 +181,19 @@ def test_chunks_that_get_no_memory_from_the_system_take_nothing_of_the_budget() 
     form = RunLayout((1 << 50,), (1 << 50,), np.dtype("u1"))
     assert dirty.add_in_memory([(0,)], [dirty.unit((0,), 1)], form) is None
     assert budget.nbytes == dirty.nbytes == len(dirty) == 0
+
+
+def test_a_chunk_finds_room_where_many_would_find_none(tmp_path: Path) -> None:
+    """The file of the first one is for up to 64 MiB of them."""
+    run_layout = RunLayout((1 << 20,), (1 << 20,), np.dtype("u1"))
+
+    async def main(folder: Path) -> None:
+        dirty = DirtyChunks(MemoryBudget(0), str(folder))
+        runs = [await dirty.add_in_file([(number,)], [dirty.unit((number,), 1)], run_layout) for number in range(2)]
+        for number, run in enumerate(runs):
+            run.memory[...] = number
+        assert [int(run.memory.min()) for run in runs] == [0, 1]
+        dirty.close()
+
+    with small_disk(tmp_path / "disk", "8m") as disk:
+        trio.run(main, disk)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.large_buffers import large_from
+from tests.support.small_disks import small_disk
 from zarrfs.errors import OutOfMemory, StoreError, StoreFull, StoreQuotaExceeded, TooLarge, is_refusal
 from zarrfs.fuse.errno import errno_of
 from zarrfs.memory import spill
@@ -49,6 +50,16 @@ def test_more_than_a_disk_has_is_refused() -> None:
     if free < spill.MAX_NBYTES:
         with pytest.raises(TooLarge, match="exceed half of the free space"):
             spill.buffer(free)
+
+
+def test_small_buffers_find_room_where_a_file_for_many_of_them_finds_none(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "8m") as disk, large_from(1000, disk):
+        buffers = spill.Buffers(in_memory=0)
+        found = [buffers.buffer(600) for _ in range(3)]
+        assert all(map(spill.is_mapped, found)) and len({id(each.obj) for each in found}) == 1
+        with pytest.raises(TooLarge, match="exceed half of the free space"):
+            buffers.buffer(5 << 20)
+        del found, buffers
 
 
 def test_a_cache_folder_that_fails_is_no_lack_of_room(tmp_path: Path) -> None:

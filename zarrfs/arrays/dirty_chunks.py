@@ -17,7 +17,7 @@ from zarrfs import threads
 from zarrfs.buffers import Mask, NDArray
 from zarrfs.memory import spill
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.memory.spill import array, refusal_of, reserve
+from zarrfs.memory.spill import array, refusal_of, reserve_shared
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.spans import Spans
 
@@ -329,11 +329,11 @@ class DirtyChunks:
         if released := self._free.get(nbytes):
             return released.pop()
         if self._unused is None or self._unused[1] + nbytes > len(self._unused[0]):
-            whole = max(nbytes, min(_FILE_NBYTES, nbytes * _MAX_PLACES) // max(1, nbytes) * nbytes)
+            whole = min(_FILE_NBYTES, nbytes * _MAX_PLACES) // max(1, nbytes) * nbytes
             try:
-                mapping = await threads.io(reserve, self._directory, whole)
+                mapping = await threads.io(reserve_shared, self._directory, nbytes, whole)
             except OSError as error:
-                raise refusal_of(error)(f"dirty chunks: reserving {whole} bytes of staging failed: {error}") from error
+                raise refusal_of(error)(f"dirty chunks: reserving {nbytes} bytes of staging failed: {error}") from error
             self._files.append(mapping)
             self._unused = (mapping, 0)
         mapping, offset = self._unused

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
-from zarrfs.memory.spill import is_intact, reserve
+from zarrfs.memory.spill import is_intact, reserve_shared
 
 _FILE_NBYTES = 64 * 1024 * 1024
 
@@ -32,7 +32,7 @@ class SpillFile:
         nbytes = len(data)
         # No further bytes into a file that counts as lost.
         if not self._files or nbytes > self._free or not is_intact(self._files[-1]):
-            self._files.append(await threads.io(reserve, self._directory, max(_FILE_NBYTES, nbytes)))
+            self._files.append(await threads.io(reserve_shared, self._directory, nbytes, _FILE_NBYTES))
             self._free = len(self._files[-1])
         start = len(self._files[-1]) - self._free
         self._free -= nbytes

@@ -161,7 +161,7 @@ class Buffers:
         if nbytes > len(self._file):
             if is_large(nbytes):
                 return memoryview(mapped(nbytes))
-            self._file = memoryview(mapped(_FILE_NBYTES))
+            self._file = memoryview(mapped(nbytes, most=_FILE_NBYTES))
         piece, self._file = self._file[:nbytes], self._file[nbytes:]
         return piece
 
@@ -214,12 +214,14 @@ def _extents(fd: int, nbytes: int) -> Iterator[tuple[int, int]]:
             yield start, stop
 
 
-def mapped(nbytes: int, directory: str | None = None) -> mmap.mmap:
-    """Return an unlinked, mapped file of zeros. Raises `TooLarge` if there is no room for it, `StoreError` if the cache folder fails."""
+def mapped(nbytes: int, directory: str | None = None, *, most: int = 0) -> mmap.mmap:
+    """Return an unlinked, mapped file of zeros, of up to ``most`` bytes if there is room for more than ``nbytes``.
+
+    Raises `TooLarge` if there is no room for it, `StoreError` if the cache folder fails."""
     if nbytes > MAX_NBYTES:
         raise TooLarge(f"{nbytes} bytes exceed the limit of one buffer ({MAX_NBYTES})")
     try:
-        return reserve(directory if directory is not None else _directory, nbytes)
+        return reserve_shared(directory if directory is not None else _directory, nbytes, most)
     except OSError as error:
         kind = refusal_of(error)
         if issubclass(kind, StoreFull):
@@ -252,6 +254,19 @@ def _unnamed_file(directory: str | None) -> io.FileIO:
     file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 (the caller closes it)
     assert isinstance(file, io.FileIO)
     return file
+
+
+def reserve_shared(directory: str | None, nbytes: int, most: int) -> mmap.mmap:
+    """Return `reserve` of ``most`` bytes, for several buffers; where there is no room for them, of fewer, but at least of ``nbytes``."""
+    least = max(1, nbytes)
+    size = max(least, most)
+    while True:
+        try:
+            return reserve(directory, size)
+        except OSError as error:
+            if size == least or not issubclass(refusal_of(error), (StoreFull, OutOfMemory)):
+                raise
+            size = max(least, size // 4)
 
 
 def reserve(directory: str | None, nbytes: int) -> mmap.mmap:
