@@ -330,6 +330,23 @@ async def test_a_chunk_that_is_replaced_many_times_before_it_is_stored_takes_lit
 
 
 @trio_test
+async def test_chunks_that_are_replaced_while_many_tasks_write_take_little_room(tmp_path: Path) -> None:
+    async with mounted(MemoryStore(), budget=MemoryBudget(0), directory=str(tmp_path)) as mount:
+        await mount.chunks.update({(1,): bytes(1)})
+        (shard,) = mount.queue.below(Prefix("a/"))
+        # As if one of them, always another one, were in progress.
+        with shard.inserting() as buffers:
+            await mount.queue._room.kept(shard, b"arriving", buffers)
+            for number in range(300):
+                await mount.chunks.update({(0,): bytes([number % 256]) * (1 << 20)})
+            assert shard.files.nbytes <= 2 * 64 << 20
+            (arriving,) = buffers
+            assert isinstance(arriving, memoryview) and any(arriving.obj is each for each in shard.files._files)
+        await mount.chunks.publish()
+        assert not shard.files.nbytes
+
+
+@trio_test
 async def test_an_empty_chunk_is_kept_where_nothing_else_has_been(tmp_path: Path) -> None:
     files = SpillFile(str(tmp_path))
     assert await files.keep(b"") == b"" and await files.keep(b"a") == b"a"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -35,8 +35,9 @@ class QueuedShard:
     ``array``: the documents at the time of the last write, or of a later use in another shape. ``publishing``: the chunks being stored
     now. ``replaced``: earlier queued values of chunks whose last one may still be refused, oldest first. ``expected``: number of chunks
     of the shard within the array. ``since``: the time from which the delay of its publish counts (trio's clock, in seconds).
-    ``putting``: number of insertions in progress. ``underway``: a task publishes it since it was due. ``failures`` counts failed
-    publishes; ``unanswered`` is the last error if the store did not answer; ``retry``: delay after the next one, in seconds.
+    ``arriving``: for each insertion in progress, the buffers that it has so far. ``underway``: a task publishes it since it
+    was due. ``failures`` counts failed publishes; ``unanswered`` is the last error if the store did not answer; ``retry``: delay after
+    the next one, in seconds.
     ``memory_nbytes``: taken from the budget; ``count_above``: see `zarrfs.arrays.shard_room`.
     """
 
@@ -51,7 +52,7 @@ class QueuedShard:
     written: dict[Coords, Written] = field(default_factory=dict)
     publishing: dict[Coords, Written] = field(default_factory=dict)
     replaced: dict[Coords, list[Written]] = field(default_factory=dict)
-    putting: int = 0
+    arriving: list[list[Buffer]] = field(default_factory=list)
     underway: bool = False
     lock: trio.Lock = field(default_factory=trio.Lock)
     memory_nbytes: int = 0
@@ -97,12 +98,23 @@ class QueuedShard:
         return chain(self.written.values(), self.publishing.values(), *self.replaced.values())
 
     def buffers(self) -> Iterator[Buffer]:
-        """Return all buffers of chunks that are queued, or may be again."""
+        """Return all buffers of chunks that are queued, are about to be, or may be again."""
+        yield from chain.from_iterable(self.arriving)
         for written in self._each():
             if written.data is not None:
                 yield written.data
             if written.merge is not None:
                 yield written.merge.packed
+
+    @contextmanager
+    def inserting(self) -> Iterator[list[Buffer]]:
+        """Record an insertion in progress; its buffers are put into the list."""
+        mine: list[Buffer] = []
+        self.arriving.append(mine)
+        try:
+            yield mine
+        finally:
+            self.arriving[:] = [each for each in self.arriving if each is not mine]
 
     def insert(self, mine: Mapping[Coords, Written]) -> None:
         """Queue these chunks, which may still be refused."""

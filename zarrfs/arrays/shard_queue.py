@@ -159,8 +159,8 @@ class ShardQueue:
         """Queue these chunks; publish the shard if it is now complete, or has no delay. If it raises, they are not queued."""
         now = time.time_ns()
         mine = {coords: Written(data, new_generation(), now) for coords, data in chunks.items()}
-        with self._putting(shard):
-            mine = await self._all_kept(shard, mine)
+        with self._putting(shard) as buffers:
+            mine = await self._all_kept(shard, mine, buffers)
             # `modify` takes the same turn from its read of a chunk to its insertion.
             async with shard.node.turn(shard.unit):
                 self._insert(shard, mine)
@@ -169,7 +169,7 @@ class ShardQueue:
     async def modify(self, shard: QueuedShard, changes: Mapping[Coords, Buffer | Merge | None]) -> None:
         """Run `put` with some chunks changed in part: relative to the queued chunk, else to the stored one."""
         whole, merges = split(changes)
-        with self._putting(shard):
+        with self._putting(shard) as buffers:
             async with shard.node.turn(shard.unit):
                 while True:
                     now = time.time_ns()
@@ -186,7 +186,8 @@ class ShardQueue:
                     await for_each(list(was), change, CPU_THREADS)
                     if not mine:
                         return
-                    mine = await self._all_kept(shard, mine)
+                    buffers.clear()
+                    mine = await self._all_kept(shard, mine, buffers)
                     # Queued chunks may be stored by now, and stored ones replaced.
                     same = all(shard.get(coords) is (each if each.generation else None) for coords, each in was.items())
                     if same and shard.publishing.keys().isdisjoint(merges):
@@ -205,27 +206,26 @@ class ShardQueue:
         return queued | {coords: Written(data, "", 0, base=generation) for coords, (data, generation) in stored.items()}
 
     @contextmanager
-    def _putting(self, shard: QueuedShard) -> Iterator[None]:
-        """Keep the entry of a shard during an insertion."""
-        shard.putting += 1
+    def _putting(self, shard: QueuedShard) -> Iterator[list[Buffer]]:
+        """Keep the entry of a shard during an insertion; see `QueuedShard.inserting`."""
         try:
-            yield
+            with shard.inserting() as buffers:
+                yield buffers
         finally:
-            shard.putting -= 1
             self._forget_if_empty(shard)
             self._room.put_ended(shard)
 
-    async def _all_kept(self, shard: QueuedShard, mine: Mapping[Coords, Written]) -> dict[Coords, Written]:
-        """Return the same chunks in memory that stays."""
+    async def _all_kept(self, shard: QueuedShard, mine: Mapping[Coords, Written], buffers: list[Buffer]) -> dict[Coords, Written]:
+        """Return the same chunks in memory that stays, in ``buffers``."""
         # Chunks that are stored at once, or not at all, need no room of their own.
         if not self.delay or len(mine) >= shard.expected:
             return dict(mine)
         kept: dict[Coords, Written] = {}
         for coords, written in mine.items():
-            data = None if written.data is None else await self._room.kept(shard, written.data)
+            data = None if written.data is None else await self._room.kept(shard, written.data, buffers)
             merge = written.merge
             if merge is not None:
-                merge = merge.kept(data, await self._room.kept(shard, merge.packed))
+                merge = merge.kept(data, await self._room.kept(shard, merge.packed, buffers))
             kept[coords] = written._replace(data=data, merge=merge)
         return kept
 
@@ -362,7 +362,7 @@ class ShardQueue:
 
     def _forget_if_empty(self, shard: QueuedShard) -> None:
         key = (shard.node, shard.unit)
-        if not shard.written and not shard.publishing and not shard.putting and self._shards.get(key) is shard:
+        if not shard.written and not shard.publishing and not shard.arriving and self._shards.get(key) is shard:
             shard.clear()
             self._room.release(shard)
             del self._shards[key]

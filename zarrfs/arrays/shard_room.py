@@ -25,11 +25,12 @@ class ShardRoom:
         self._shards = shards
         self._publish = publish
 
-    async def kept(self, shard: QueuedShard, data: Buffer) -> Buffer:
-        """Return a permanent copy of ``data``, in memory or in a mapped file of the shard.
+    async def kept(self, shard: QueuedShard, data: Buffer, mine: list[Buffer]) -> Buffer:
+        """Return a permanent copy of ``data``, in memory or in a mapped file of the shard; ``mine``: see `QueuedShard.inserting`.
 
         Raises `StoreFull`, `OutOfMemory`, and `StoreError` if the cache folder fails."""
         copy = await self._copy(shard, data)
+        mine.append(copy)
         # A codec may have put it into a file.
         refuse_lost(data, key=shard.key)
         return copy
@@ -48,18 +49,16 @@ class ShardRoom:
             raise refusal_of(error)(f"{shard.key!r}: no room to queue a chunk: {error}", key=shard.key) from error
 
     def release(self, shard: QueuedShard) -> None:
-        """Release the room of chunks that are queued no more, now or when no `ShardQueue.put` is in progress (`put_ended`).
-
-        Its chunks may have their room already, and the files that hold it are checked for losses.
-        """
+        """Release the room of chunks that are queued no more."""
         shard.count_above = 0
         self.put_ended(shard)
 
     def put_ended(self, shard: QueuedShard) -> None:
         """Release the room of chunks that are queued no more, if it may be much."""
-        if shard.putting or shard.memory_nbytes + shard.files.kept_nbytes <= shard.count_above:
+        if shard.memory_nbytes + shard.files.kept_nbytes <= shard.count_above:
             return
-        queued = list(shard.buffers())
+        # With those of other puts: where many tasks write to a shard, one is always in progress.
+        queued = list({id(each): each for each in shard.buffers()}.values())
         nbytes = min(shard.memory_nbytes, sum(len(each) for each in queued if not is_mapped(each)))
         self._budget.give(shard.memory_nbytes - nbytes)
         shard.memory_nbytes = nbytes
