@@ -40,6 +40,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.StoreQuotaExceeded: errno.EDQUOT,
     errors.OutOfMemory: errno.ENOMEM,
     errors.StoreTimeout: errno.ETIMEDOUT,
+    errors.LockHeld: errno.ETIMEDOUT,
     errors.StoreUnsupported: errno.EOPNOTSUPP,
     errors.ValueUnsupported: errno.EIO,
     errors.KeyUnusable: errno.EINVAL,
