@@ -181,7 +181,7 @@ def test_what_umount_asks_a_strangers_mount_with_has_nothing_of_roots() -> None:
     plan={json.dumps(plan)}; plan=${{plan/SEEN/$A/seen}}
     as 65534 {sys.executable} {REPOSITORY}/tests/support/strangers_mount.py "$A/m" "$plan" > "$A/said" &
     until [ -s "$A/said" ]; do :; done
-    {umount} "$SCRIPTS/zarrfs" umount "$A/m"
+    {umount} "$SCRIPTS/zarrfs" umount "$A/m" || [ $? = 1 ]
     wait
     cat "$A/seen"
     """)
