@@ -1,6 +1,6 @@
 """Fill values that are not in the form that the specification has for the data type of the array.
 
-"0"      of a number (bioformats2raw)                     the number
+"0"      of a number (bioformats2raw, n5-zarr)            the number; "1.5" of a floating-point type, too
 0        of |S and <U (zarr-python)                       its digits: zarr-python 2 reads the text "0"
 0        of fields and |V (the default of 2.0 and 2.1)    each field filled with the number, as NumPy does
 "n/a"    of |S (2.0 and 2.1)                              the text, if it is not base64
@@ -21,14 +21,15 @@ from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v2.types import Stored
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
+_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,308})(?:\.[0-9]{1,340})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 def intended_fill(stored: Stored, value: Any, quirks: Quirks) -> Any:
     """Return the fill value meant by ``value``, in the JSON type for ``stored``; ``value`` itself if it has it, or is invalid."""
     kind = stored.kind
-    if kind in "iuf" and isinstance(value, str) and _INTEGER.fullmatch(value):
+    if kind in "iuf" and isinstance(value, str) and (_DECIMAL if kind == "f" else _INTEGER).fullmatch(value):
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a number is a string")
-        return int(value)
+        return float(value) if kind == "f" else int(value)
     if kind in "SU" and type(value) in (int, float):
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a string is a number")
         # As NumPy converts it: a bare NaN is "nan".
