@@ -246,6 +246,21 @@ def test_zarr_python_2_16_finds_what_was_made_in_its_consolidated_metadata(tmp_p
     assert "meta/root/g/void.array.json" not in copy
 
 
+def test_a_consolidated_copy_written_in_a_new_store_is_shown_at_once(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    with mounted(store, "--new-dialect", "v3_2022") as mount:
+        # The root is looked up as a group before the store has a layout.
+        assert os.listdir(mount.path / "chunks") == []
+        np.save(mount.path / "npy/planes.npy", PLANES)
+        members = {name: json.loads((mount.path / "chunks" / name).read_bytes()) for name in (".zgroup", "planes/.zarray")}
+        (mount.path / "chunks/.zmetadata").write_text(json.dumps({"zarr_consolidated_format": 1, "metadata": members}))
+        assert json.loads((mount.path / "chunks/.zmetadata").read_bytes())["metadata"] == members
+        assert "planes" in json.loads((mount.path / "zarr3/zarr.json").read_bytes())["consolidated_metadata"]["metadata"]
+        assert os.getxattr(mount.path / "chunks", "user.zarr.dialect") == b"v3_2022"
+    assert "meta/root/planes.array.json" in json.loads((store / "meta/root/consolidated/.zmetadata").read_bytes())["metadata"]
+
+
 def test_info_tells_the_dialect_and_what_is_odd(tmp_path: Path) -> None:
     store = copied("v3_draft2022_seed/extensions", tmp_path)
     done = run(sys.executable, "-P", "-m", "zarrfs", "info", str(store), "--json")

@@ -429,7 +429,7 @@ class Hierarchy:
         if path == ROOT or path in self.empty_groups or owner is not None:
             owner = owner or next((each for each in layouts if each.dialect.name == self._expected(path)), layouts[0])
             group = GroupNode(path=path, dialect=owner.dialect.name, attributes=self.empty_groups.attributes(path), explicit=False)
-            spelled = repr(group.attributes).encode("utf-8", "backslashreplace")
+            spelled = repr((group.dialect, group.attributes)).encode("utf-8", "backslashreplace")  # empty stores get a layout later
         return group, hashlib.blake2b(spelled, digest_size=16).digest(), None, (None, None), source
 
     async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, Document | None]) -> bool:
