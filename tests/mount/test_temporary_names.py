@@ -156,6 +156,15 @@ def test_a_name_that_the_view_can_express_is_not_temporary(store: Path) -> None:
     assert {name for name, _ in zarr.open_group(str(store), mode="r").groups()} == {"g", "tmp2", "tmp3"}
 
 
+@pytest.mark.parametrize("name", ["a.npy~", ".a.npy", "a.tmp"])
+def test_an_array_gets_no_temporary_name_in_npy(store: Path, name: str) -> None:
+    with mounted(store) as mount:
+        with pytest.raises(OSError, match="Invalid argument"):
+            (mount.path / "npy/a.npy").rename(mount.path / "npy" / name)
+        assert "cannot get a temporary name" in (mount.path / ".zarrfs/errors.jsonl").read_text()
+        assert (np.load(mount.path / "npy/a.npy") == 7).all()
+
+
 def test_an_option_adds_names(store: Path) -> None:
     with mounted(store, "-o", "temporary_names=*.bak:save??") as mount:
         (mount.path / "chunks/a/save01").write_text('{"k": 3}')

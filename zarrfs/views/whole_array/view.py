@@ -267,7 +267,7 @@ class WholeArrayGroup(OverlayDirectory):
             await self.context.editor.rename(old.path, content.path, over=target is not None)
 
     async def withdraw(self, file: StagedFile, content: TemporaryContent, new_directory: OverlayDirectory) -> None:
-        raise NameInvalid(f"{content.ident!r}: the file of an array ends in {self.container.suffix}", key=content.ident)
+        raise NameInvalid(f"{content.ident!r}: the file of an array cannot get a temporary name", key=content.ident)
 
     async def rename_folder(
         self, folder: Directory, target: Directory | None, new_directory: OverlayDirectory, new_name: str
