@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable
 
+from zarrfs.hierarchy.probe import first_below
 from zarrfs.keys import Prefix
 from zarrfs.model.metadata import ArrayNode, Node
 from zarrfs.stores.base import Store
@@ -24,7 +25,7 @@ async def hidden_keys(store: Store, node: Node, prefixes: Iterable[Prefix], own:
             continue
         async for name, is_prefix, _, _ in store.list_dir(prefix):
             if is_prefix:
-                is_hidden = prefix.child(name) not in own and await _holds_any(store, prefix.child(name))
+                is_hidden = prefix.child(name) not in own and await first_below(store, prefix.child(name)) is not None
             else:
                 is_hidden = prefix.key(name) not in own
             if is_hidden:
@@ -42,10 +43,3 @@ async def _apart_from_chunks(
         if locked not in own and not is_chunk:
             yield key[len(prefix) :]
             return
-
-
-async def _holds_any(store: Store, prefix: Prefix) -> bool:
-    """Return True if a key exists below ``prefix``, not only folders."""
-    async for _ in store.list_prefix(prefix):
-        return True
-    return False

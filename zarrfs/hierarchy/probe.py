@@ -191,6 +191,13 @@ async def holds_only_chunks(
     return keys > 0
 
 
+async def first_below(store: Store, prefix: Prefix) -> Key | None:
+    """Return a key that exists below ``prefix``, None if there are only folders."""
+    async for key in store.list_prefix(prefix):
+        return key
+    return None
+
+
 def _is_in(folder: Prefix, key: Key) -> bool:
     """Return True if ``key`` is directly in ``folder``."""
     return key.startswith(folder) and key.find("/", len(folder)) < 0

@@ -14,7 +14,7 @@ from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.erasing import erase_in_steps
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.probe import holds_only_chunks
+from zarrfs.hierarchy.probe import first_below, holds_only_chunks
 from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.resolving import resolve
 from zarrfs.hierarchy.stored_documents import are_stored
@@ -138,9 +138,8 @@ async def _other_node(hierarchy: Hierarchy, store: Store, record: Record) -> Key
                 return others[0]
             for prefix in layout.listing_prefixes(path) if not layout.per_node and path != ROOT else ():
                 # What is moved with the node is its own.
-                if prefix not in own and store.capabilities.list:
-                    async for below in store.list_prefix(prefix):
-                        return below
+                if prefix not in own and store.capabilities.list and (below := await first_below(store, prefix)) is not None:
+                    return below
     return None
 
 

@@ -34,7 +34,7 @@ from zarrfs.hierarchy.live_array import DocumentVersion, OpenArray
 from zarrfs.hierarchy.moves import Target, exists
 from zarrfs.hierarchy.new_nodes import NewNodes, Seen
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.hierarchy.probe import holds_only_chunks
+from zarrfs.hierarchy.probe import first_below, holds_only_chunks
 from zarrfs.hierarchy.records import Record
 from zarrfs.hierarchy.spellings import is_same_node
 from zarrfs.keys import ROOT, NodePath, Prefix
@@ -294,7 +294,7 @@ class Renaming:
             if not each or not await exists(self._store, each):
                 continue
             if each not in own and isinstance(each, Prefix) and not await holds_only_chunks(self._store, each):
-                async for _ in self._store.list_prefix(each):
+                if await first_below(self._store, each) is not None:
                     raise EntryExists(f"{path}: not empty: {each!r}", key=path)
                 continue
             yield each
