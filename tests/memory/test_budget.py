@@ -81,7 +81,7 @@ async def test_work_waits_and_is_served_in_its_order() -> None:
 async def test_who_works_never_waits() -> None:
     budget = MemoryBudget(10)
     async with budget.working(10):
-        with trio.fail_after(30):
+        with trio.fail_after(1):
             async with budget.working(10):
                 assert budget.nbytes == 20
     assert budget.nbytes == 0

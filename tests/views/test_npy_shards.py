@@ -377,7 +377,7 @@ async def test_a_chunk_whose_store_was_refused_and_took_effect_later_is_read_as_
     elements = numbered(8)
     inner = await store_with(MemoryStore(), elements, (2,), (8,))
     store = WaitingStore(inner, stubborn=True)
-    async with tree_over(store, shard_delay="0", timeout="2", metadata_ttl="1000000") as tree:
+    async with tree_over(store, shard_delay="0", timeout="0.2", metadata_ttl="1000000") as tree:
         async with opened(tree, "chunks/a/0") as handle:
             await handle.write(0, numbered(2)[::-1].tobytes())
             store.waits.add("set")
