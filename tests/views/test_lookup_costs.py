@@ -11,15 +11,13 @@ import pytest
 import zarr
 from trio.testing import trio_test
 
-import zarrfs
+from tests.support.counted import is_counted
 from tests.support.trees import tree_over, walk
 from zarrfs.containers.npy import Npy
 from zarrfs.keys import Key
-from zarrfs.stores.folder import file_systems
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.vfs.node import Directory
 
-PACKAGE = str(Path(zarrfs.__file__).parent) + "/"
 MOST_CALLS = 90
 """Calls of functions of zarrfs; once there were 257."""
 
@@ -35,9 +33,7 @@ async def test_a_warm_lookup_asks_for_nothing(zarr_format: int, tmp_path: Path, 
     called: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        file = frame.f_code.co_filename
-        # How often the table of mounts is read depends on other tests.
-        if event == "call" and file.startswith(PACKAGE) and file != file_systems.__file__:
+        if event == "call" and is_counted(frame.f_code):
             called.append(frame.f_code.co_qualname)
 
     async with tree_over(FolderStore(str(tmp_path)), f"file:{tmp_path}") as tree:

@@ -15,19 +15,16 @@ import trio
 import zarr
 from trio.testing import MockClock, trio_test
 
-import zarrfs
+from tests.support.counted import is_counted
 from tests.support.small_stores import array_document, write
 from tests.support.trees import names, tree_of, tree_over, walk
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.keys import Key, NodePath
 from zarrfs.options.config import resolve
 from zarrfs.reports.info import describe
-from zarrfs.stores.folder import file_systems
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.vfs.node import Directory, Entry
 
-PACKAGE = str(Path(zarrfs.__file__).parent) + "/"
-MOUNTS = file_systems.__file__
 ARRAYS = 40
 # Calls for each array; at first, 750 to 840 and 615 to 655 in a listing, 270 in a lookup, 730 to 860 in the listing of its folder.
 MOST_LISTED, MOST_LOOKED_UP, MOST_INSIDE = {2: 550, 3: 400}, 100, 500
@@ -52,8 +49,7 @@ def noted() -> Iterator[Counter[str]]:
     called: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        file = frame.f_code.co_filename
-        if event == "call" and file.startswith(PACKAGE) and file != MOUNTS:
+        if event == "call" and is_counted(frame.f_code):
             called[frame.f_code.co_qualname] += 1
 
     sys.setprofile(note)
