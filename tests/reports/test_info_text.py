@@ -87,7 +87,7 @@ def test_a_hierarchy_is_a_tree_of_one_line_a_node() -> None:
     assert printed(group("/"), group("/a", explicit=False, attributes={"x": 1, "y": 2}), ARRAY | {"quirks": ["odd"]}, odd) == [
         "/x.zarr",
         "└── /  group, v3",
-        "    ├── a  implicit group, v3, 2 attributes",
+        "    ├── a  implicit group, 2 attributes",
         "    │   └── t  float32 (time: 24, 10)  chunks (12, 10)  v3 bytes + zstd(level 3)  fill NaN  1 of 2 chunks stored  "
         "300 B for 960.0 KiB (3277 : 1)  1 quirk, 1 attribute",
         "    └── odd  unsupported: sharding",

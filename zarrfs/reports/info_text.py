@@ -106,8 +106,9 @@ def _line(node: Mapping[str, Any], name: str, more: bool) -> Line:
         case "unsupported":
             line.append(_part(f"unsupported: {node['reason']}", "yellow"))
         case _:
-            kind = "group" if node["explicit"] else "implicit group"
-            line.append(_part(", ".join([kind, node["dialect"], *counts]), "dim"))
+            # Without a document, a group is in no dialect: its members may be of any.
+            kind = ["group", node["dialect"]] if node["explicit"] else ["implicit group"]
+            line.append(_part(", ".join([*kind, *counts]), "dim"))
     return line
 
 
