@@ -98,6 +98,19 @@ def test_wrong_pages_are_errors_and_end_nothing(tmp_path: Path) -> None:
     assert errors > 20
 
 
+@pytest.mark.parametrize("page_nbytes", [0, 4095, 4097, 5000, 65535, 1 << 17])
+def test_pages_of_a_size_that_no_machine_has_are_an_error(tmp_path: Path, page_nbytes: int) -> None:
+    path = archives.lmdb_file(tmp_path, VALUES)
+    content, pages = path.read_bytes(), len(path.read_bytes()) // 4096
+    padded = b"".join(content[page * 4096 :][:4096].ljust(page_nbytes, b"\0")[:page_nbytes] for page in range(pages))
+    changed = bytearray(padded or content)
+    for head in (0, page_nbytes):
+        struct.pack_into("=I", changed, head + 40, page_nbytes)
+    path.write_bytes(changed)
+    with pytest.raises(StoreError, match="page 0 is not what it should be"):
+        LmdbArchive(str(path))
+
+
 def test_a_leaf_in_the_place_of_another_hides_no_names(tmp_path: Path) -> None:
     """Names that seem absent would be fill values."""
     path = archives.lmdb_file(tmp_path, VALUES)

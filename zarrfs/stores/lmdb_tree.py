@@ -277,7 +277,8 @@ def _trees(file: ArchiveFile) -> list[Tree]:
 def _heads(file: ArchiveFile) -> list[bytes]:
     content = file.read_now(0, _MIN_PAGE_NBYTES + _META.size, file.path)
     page_nbytes = _META.unpack_from(content)[2]
-    if not _MIN_PAGE_NBYTES <= page_nbytes <= _MAX_PAGE_NBYTES:
+    # A power of two, as the pages of every machine.
+    if not _MIN_PAGE_NBYTES <= page_nbytes <= _MAX_PAGE_NBYTES or page_nbytes & (page_nbytes - 1):
         raise _damaged(file, 0)
     second = content[_MIN_PAGE_NBYTES:]
     if page_nbytes != _MIN_PAGE_NBYTES:
