@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -286,6 +287,22 @@ async def test_zeros_are_no_header_and_a_file_that_was_emptied_can_begin_again()
             await handle.truncate(10)
         assert (await handle.attributes()).size == 0
         await handle.truncate(0)
+        await handle.write(0, FOUR)
+        await handle.flush()
+        assert await read(tree, "npy/new.npy") == FOUR
+
+
+@trio_test
+async def test_a_new_file_that_cannot_be_extended_keeps_its_size() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with being_written(b"") as (tree, handle):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 24, hard))
+        try:
+            with pytest.raises(FileTooLarge, match="no file that is staged can be so large"):
+                await handle.truncate(1 << 25)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert (await handle.attributes()).size == 0
         await handle.write(0, FOUR)
         await handle.flush()
         assert await read(tree, "npy/new.npy") == FOUR

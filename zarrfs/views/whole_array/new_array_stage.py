@@ -181,8 +181,9 @@ class NewArrayStage(Stage):
     async def truncate(self, size: int) -> None:
         if self._head is None or self._writer is None:
             before = self._size, self._end
-            self._size, self._end = size, min(self._end, size)
+            # A failure leaves the file as it is.
             await self._bytes.resize(size)
+            self._size, self._end = size, min(self._end, size)
             await self._look_for_head(before)
             self._has_failed = self._has_failed and size > 0
         elif size > self._whole_size:
