@@ -67,6 +67,26 @@ def test_overlap_is_seen_through_bind_mounts(tmp_path: Path) -> None:
         subprocess.run(["umount", tmp_path / "copy"], check=True)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a bind mount needs root")
+def test_overlap_is_seen_through_a_bind_mount_of_a_folder_in_the_store(tmp_path: Path) -> None:
+    for name in ("store/group/m", "copy", "beside/m", "copy of beside"):
+        (tmp_path / name).mkdir(parents=True)
+    copies = {"store/group": "copy", "beside": "copy of beside"}
+    for folder, copy in copies.items():
+        subprocess.run(["mount", "--bind", tmp_path / folder, tmp_path / copy], check=True)
+    try:
+        for inside in ("copy", "copy/m"):
+            with pytest.raises(MountpointUnusable, match="lies inside the store"):
+                before.check_overlap(str(tmp_path / "store"), str(tmp_path / inside))
+            with pytest.raises(MountpointUnusable, match="contains the store"):
+                before.check_overlap(str(tmp_path / inside), str(tmp_path / "store"))
+        before.check_overlap(str(tmp_path / "store"), str(tmp_path / "copy of beside/m"))
+        before.check_overlap(str(tmp_path / "copy of beside"), str(tmp_path / "copy"))
+    finally:
+        for copy in copies.values():
+            subprocess.run(["umount", tmp_path / copy], check=True)
+
+
 @pytest.mark.parametrize("option", ["--cache-dir", "--log-file"])
 def test_a_folder_of_ours_below_the_mountpoint_is_refused_before_it_is_created(option: str, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()

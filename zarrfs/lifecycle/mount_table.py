@@ -24,7 +24,7 @@ class Owner(NamedTuple):
 class Mount(NamedTuple):
     """One line of the mount table: mountpoint, type, device number (``0:52``, unique among file systems), and for FUSE the owner.
 
-    ``read_only``: of the file system, at any mountpoint.
+    ``read_only``: of the file system, at any mountpoint. ``root``: the folder of the file system that is at this mountpoint.
     """
 
     mountpoint: str
@@ -32,6 +32,7 @@ class Mount(NamedTuple):
     device: str
     owner: Owner | None = None
     read_only: bool = False
+    root: str = "/"
 
 
 def absolute(path: str) -> str:
@@ -80,6 +81,17 @@ def mounts_around(path: str) -> list[Mount]:
     ]
 
 
+def place_of(path: str) -> tuple[str, str] | None:
+    """Return the device number of the file system of ``path`` (absolute, without symlinks), and the path in it; None if unknown.
+
+    Bind mounts give one place several paths."""
+    seen = _seen_at(path)
+    mount = next((mount for number, mount in _lines() if number == seen), None)
+    if mount is None:
+        return None
+    return mount.device, os.path.normpath(os.path.join(mount.root, os.path.relpath(path, mount.mountpoint)))
+
+
 def is_automounted(path: str) -> bool:
     """Return True if ``path`` (absolute, without symlinks) is an automounter's mountpoint."""
     return _has_automounter(_lines_of(path))
@@ -97,8 +109,8 @@ def _lines() -> Iterator[tuple[bytes, Mount]]:
         fields = line.split(b" ")
         more = fields.index(b"-", 6)
         mountpoint, fstype = os.fsdecode(unescaped(fields[4])), os.fsdecode(fields[more + 1])
-        options = fields[more + 3]
-        yield fields[0], Mount(mountpoint, fstype, os.fsdecode(fields[2]), _owner(options), b"ro" in options.split(b","))
+        options, root = fields[more + 3], os.fsdecode(unescaped(fields[3]))
+        yield fields[0], Mount(mountpoint, fstype, os.fsdecode(fields[2]), _owner(options), b"ro" in options.split(b","), root)
 
 
 def _has_automounter(found: dict[bytes, Mount]) -> bool:

@@ -20,7 +20,7 @@ from zarrfs.errors import FuseUnavailable, MountpointUnusable
 from zarrfs.lifecycle import dead_mounts, programs
 from zarrfs.lifecycle.dead_mounts import Life, life_of
 from zarrfs.lifecycle.detaching import may_detach, user_of
-from zarrfs.lifecycle.mount_table import FSTYPE, mount_at, resolved
+from zarrfs.lifecycle.mount_table import FSTYPE, mount_at, place_of, resolved
 from zarrfs.options.config import MountConfig
 from zarrfs.stores import own_files
 
@@ -152,21 +152,26 @@ def check_overlap(store_path: str, mountpoint: str) -> None:
 
 
 def _contains(folder: Path, path: Path) -> bool:
-    """Return True if ``path`` is ``folder`` or lies in it, also where a bind mount gives the folder another name.
+    """Return True if ``path`` is ``folder`` or lies in it, also where a bind mount gives it, or a folder on the way, another name.
 
     The kernel may repeat a mount below such a name at the other one (mount_namespaces(7), shared mounts).
     """
     if path.is_relative_to(folder):
         return True
     try:
-        found = os.stat(folder)
+        found, place = os.stat(folder), place_of(str(folder))
     except OSError:
         return False
     for each in (path, *path.parents):
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.stat(each), found):
+            if os.path.samestat(os.stat(each), found) or _lies_in(place_of(str(each)), place):
                 return True
     return False
+
+
+def _lies_in(place: tuple[str, str] | None, of: tuple[str, str] | None) -> bool:
+    """Return True if ``place`` is that ``of`` a folder, or one in it."""
+    return place is not None and of is not None and place[0] == of[0] and Path(place[1]).is_relative_to(of[1])
 
 
 def check_fuse(config: MountConfig, device: str = "/dev/fuse", fuse_conf: str = "/etc/fuse.conf") -> None:
