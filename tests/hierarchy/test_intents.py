@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -115,10 +116,22 @@ async def test_what_no_record_holds_is_not_begun() -> None:
         (edited(after={"k": "no base 64"}), "not the record of an operation"),
         (edited(moves=[["data/a/", ".zarrfs/x/"]]), "below .zarrfs/"),
         (b"[" * 100_000, "not the record of an operation"),
+        (edited(count=math.inf), "not the record of an operation"),
         (edited(erased=[""] * 100_000), "more than 100000 values"),
         (b" " * (MAX_NBYTES + 1), f"more than {MAX_NBYTES} bytes"),
     ],
-    ids=["operation", "whole store", "place apart", "key apart", "document", "move apart", "deep", "many values", "long"],
+    ids=[
+        "operation",
+        "whole store",
+        "place apart",
+        "key apart",
+        "document",
+        "move apart",
+        "deep",
+        "infinity",
+        "many values",
+        "long",
+    ],
 )
 @pytest.mark.logs("left unchanged")
 @trio_test

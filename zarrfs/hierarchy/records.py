@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +24,9 @@ MAX_NBYTES = 48 << 20
 
 # A parsed value takes many times the bytes of its text; a record has a few for each document.
 _MAX_VALUES = 100_000
+
+# OverflowError: an infinity in the place of an integer. (binascii.Error is a ValueError.)
+_MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, NameInvalid, KeyUnusable)
 
 Operation = Literal["replace", "rename", "erase", "amend"]
 _OPERATIONS: tuple[Operation, ...] = ("replace", "rename", "erase", "amend")
@@ -174,7 +176,7 @@ class Record:
                 documents=_documents(content.get("documents", {})),
                 has_chunks=bool(content.get("has_chunks", False)),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error, NameInvalid, KeyUnusable) as error:
+        except _MALFORMED as error:
             raise MetadataError(f"not the record of an operation: {error!r}") from error
 
 
