@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trio
 from trio.testing import trio_test
 
 from tests.support.attackers import EVE, MALLORY, act, become, exchanging, home, needs_root
@@ -20,6 +21,7 @@ from tests.support.claiming_mount import claiming_mount
 from tests.support.mounting import mountpoint, zarrfs
 from zarrfs.errors import StoreAccessDenied, StoreError, ZarrfsError
 from zarrfs.keys import WHOLE, Key
+from zarrfs.lifecycle import apart
 from zarrfs.stores import own_files
 from zarrfs.stores.beside import is_safe_path
 from zarrfs.stores.opening import open_store
@@ -116,6 +118,40 @@ async def test_a_link_to_something_of_roots_is_not_followed(kind: str, explicit:
     link = eve.parent / "root/link"
     link.symlink_to(eve.parent / "root")
     assert await content(link / "private", scheme) == DOCUMENT
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["path", "url"])
+@pytest.mark.parametrize(("kind", "names"), [("lmdb", ["x/data.mdb"]), ("dbm", ["x.dat"]), ("dbm", ["x.dir", "x.dat"])])
+def test_a_file_of_anothers_store_that_is_a_link_leads_no_ordinary_user_to_their_own(
+    kind: str, names: list[str], explicit: bool, eve: Path
+) -> None:
+    """Of these stores the user names the folder, or the common part of the names: not the files, which Eve chooses."""
+    make, scheme = KINDS[kind][0], f"{kind}:" if explicit else ""
+    mallory = eve.parent / "mallory"
+    mallory.mkdir()
+    make(mallory / "private")
+    shutil.copytree(mallory, eve, dirs_exist_ok=True)
+    for path in eve.glob("private*"):
+        path.rename(path.with_name(path.name.replace("private", "x")))
+    own = mallory / "links"
+    shutil.copytree(eve, own)
+    for name in names:
+        for folder, user in ((eve, EVE), (own, MALLORY)):
+            (folder / name).unlink()
+            (folder / name).symlink_to(mallory / name.replace("x", "private", 1))
+            os.lchown(folder / name, user, user)
+    for path in (mallory, *mallory.rglob("*")):
+        os.lchown(path, MALLORY, MALLORY)
+    mallory.chmod(0o700)
+
+    def is_refused_as_mallory(path: Path) -> bool:
+        become(MALLORY)
+        return trio.run(is_refused, path, scheme)
+
+    # Imports what Mallory may not.
+    assert trio.run(content, mallory / "private", scheme) == DOCUMENT
+    assert not apart.call(lambda: is_refused_as_mallory(own / "x"), 60)
+    assert apart.call(lambda: is_refused_as_mallory(eve / "x"), 60)
 
 
 @trio_test

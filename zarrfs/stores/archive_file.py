@@ -6,9 +6,11 @@ read that the file has not changed since it was opened.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as st
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from zarrfs import threads
@@ -43,16 +45,18 @@ class Identity(NamedTuple):
 class ArchiveFile:
     """The file ``path``, open for reading. Raises `StoreNotFound`, `StoreAccessDenied`, or `StoreError` if it is not a regular file.
 
+    ``open_path``: `own_files.open_store`, or `own_files.open_store_file` for one of several files of a store.
+
     Thread-safe. It has no close method: the descriptor is closed when the last thread releases this object, so that a late read never
     reads another file under the same descriptor number.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, open_path: Callable[[str, int], int] = own_files.open_store) -> None:
         self.path = os.path.abspath(path)
         self._fd = -1
         try:
             # Checked before it is opened: opening a device has side effects.
-            fd = own_files.open_store(self.path, os.O_PATH)
+            fd = open_path(self.path, os.O_PATH)
             try:
                 found = os.fstat(fd)
                 if st.S_ISREG(found.st_mode):
@@ -62,7 +66,8 @@ class ArchiveFile:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise StoreNotFound(f"{path}: no such file", key=path) from error
         except PermissionError as error:
-            raise StoreAccessDenied(f"the file {path} may not be read", key=path) from error
+            what = f": {error.strerror}" if error.errno == errno.EPERM else ""
+            raise StoreAccessDenied(f"the file {path} may not be read{what}", key=path) from error
         except BlockingIOError as error:
             raise StoreTimeout(f"the file {path} is held by a lease of another program; try again later", key=path) from error
         except OSError as error:
@@ -161,13 +166,13 @@ def _open_fd(path: str) -> int:
         time.sleep(_PAUSE_S)
 
 
-def begins_with(path: str, magic: bytes, offset: int = 0) -> bool:
+def begins_with(path: str, magic: bytes, offset: int = 0, open_path: Callable[[str, int], int] = own_files.open_store) -> bool:
     """Return True if ``path`` is a readable file (not a device, not a pipe) with ``magic`` at ``offset``.
 
-    Raises `StoreTimeout`.
+    ``open_path``: see `ArchiveFile`. Raises `StoreTimeout`.
     """
     try:
-        file = ArchiveFile(path)
+        file = ArchiveFile(path, open_path)
         return file.size >= offset + len(magic) and file.read(offset, offset + len(magic), path) == magic
     except StoreTimeout:
         raise

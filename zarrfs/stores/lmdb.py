@@ -36,6 +36,7 @@ from zarrfs.stores.archive import Archive, Entry, Found, Wanted, archive_plugin,
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain
 from zarrfs.stores.lmdb_tree import HEAD_NBYTES, Tree, find, is_whole, leaves, newest, part, tree_of
+from zarrfs.stores.own_files import open_store, open_store_file
 from zarrfs.stores.owners import is_ours_alone
 from zarrfs.stores.values import KeyStat
 
@@ -72,7 +73,8 @@ class LmdbArchive(Archive):
         self._is_folder = os.path.isdir(self.path)
         self._data = os.path.join(self.path, "data.mdb") if self._is_folder else self.path
         # Kept open: the library identifies an environment by its path, which is derived from this descriptor.
-        self._file = file = ArchiveFile(self._data)
+        # Who names a folder does not choose what its `data.mdb` is.
+        self._file = file = ArchiveFile(self._data, open_store_file if self._is_folder else open_store)
         self._folder = -1
         if not begins_with(self._data, _MAGIC, _AT):
             if any(begins_with(self._data, magic, at) for magic in (_MAGIC, _FOREIGN) for at in (12, _AT)):
@@ -352,7 +354,8 @@ def _claims(path: str) -> bool:
         data = _data_file(path)
     except ValueError:
         return False
-    return any(begins_with(data, magic, at) for magic in (_MAGIC, _FOREIGN) for at in (12, _AT))
+    open_path = open_store if data == path else open_store_file
+    return any(begins_with(data, magic, at, open_path) for magic in (_MAGIC, _FOREIGN) for at in (12, _AT))
 
 
 PLUGIN = archive_plugin("lmdb", LmdbArchive, _claims, priority=250, suffixes=("lmdb", "mdb"))

@@ -84,6 +84,19 @@ def open_store(path: str, flags: int) -> int:
         return walk.open_store(flags | os.O_CLOEXEC)
 
 
+def open_store_file(path: str, flags: int) -> int:
+    """Return a descriptor from open(2) of the file ``path`` of a store, whose name follows from that of the store.
+
+    Raises `OSError` as `open_store`, and for other users than root if the last name is a link of other users to something not theirs: who
+    names the store does not choose it.
+    """
+    if os.geteuid() == 0:
+        return open_store(path, flags)
+    folder, name = os.path.split(os.path.abspath(path))
+    with _Walk(os.path.join(os.path.realpath(folder), name), make=False, of_store=True) as walk:
+        return walk.open_store(flags | os.O_CLOEXEC)
+
+
 def place_of(path: str) -> tuple[str, set[int]]:
     """Return where ``path`` leads, without symbolic links, and the users, other than root and this one, whose links led there.
 

@@ -20,6 +20,7 @@ from zarrfs.stores.archive import Archive, Entry, NameIndex, archive_plugin, is_
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.dbm.index import is_index, offsets
 from zarrfs.stores.dbm.kind import foreign_kind
+from zarrfs.stores.own_files import open_store_file
 from zarrfs.stores.values import KeyStat
 
 _SUFFIXES = (".dat", ".dir", ".bak")
@@ -33,7 +34,7 @@ class DumbDbmArchive(Archive):
     def __init__(self, path: str) -> None:
         base = _base(path)
         self.path = os.path.abspath(base)
-        self._dir, self._dat = ArchiveFile(base + ".dir"), ArchiveFile(base + ".dat")
+        self._dir, self._dat = (ArchiveFile(base + suffix, open_store_file) for suffix in (".dir", ".dat"))
         damage: list[str] = []
         found = offsets(self._dir, damage)
         self.damage = damage
@@ -102,7 +103,7 @@ def _claims(path: str) -> bool:
         if os.path.isdir(path):
             return False
         if _is_dumb(_base(path)):
-            return is_index(ArchiveFile(_base(path) + ".dir"))
+            return is_index(ArchiveFile(_base(path) + ".dir", open_store_file))
         return foreign_kind(path) is not None
     except (StoreError, UsageError, ValueError):
         return False
