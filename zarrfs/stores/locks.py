@@ -45,7 +45,8 @@ class LockTable:
         lock, users = self._locks.get(name) or (trio.Semaphore(1, max_value=1), 0)
         self._locks[name] = (lock, users + 1)
         try:
-            with trio.move_on_after(patience()) as scope:
+            # Without patience, too, a lock that nobody holds is taken: the deadline would come before it.
+            with trio.move_on_after(math.inf if lock.value else patience()) as scope:
                 await lock.acquire()
             if scope.cancelled_caught:
                 raise LockHeld(f"{name}: held by another task", key=name)
