@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import trio
 from trio.testing import trio_test, wait_all_tasks_blocked
 
 from tests.arrays.test_chunk_store import COMPRESSED, all_of, filled, spoilt
 from tests.arrays.test_sharded import node, opened, reads
-from tests.support.stores import WaitingStore
+from tests.support.large_buffers import large_from
+from tests.support.small_disks import lossy_disk, write_out
+from tests.support.stores import WaitingStore, contents
 from zarrfs.arrays import compressed_shards, turns
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.sharded import levels
 from zarrfs.buffers import Buffer
-from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError
+from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError, StoreError
 from zarrfs.keys import ByteRange, Key
+from zarrfs.memory import spill
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
@@ -116,3 +122,20 @@ async def test_a_chunk_that_is_kept_does_not_keep_its_whole_shard() -> None:
     assert found is not None
     parts = [found[0], *await chunks.get_several([(1,), (2,)]), *await chunks.get_parts((1,), [ByteRange()], found[1].generation)]
     assert parts == [bytes(100)] * 4 and all(isinstance(each, bytes) for each in parts)
+
+
+@pytest.mark.fuse
+@trio_test
+async def test_a_shard_that_the_disk_of_the_cache_folder_has_lost_is_neither_stored_nor_read(tmp_path: Path) -> None:
+    """It was encoded as zeros, and stored with success; a chunk was read from it as zeros."""
+    store = await filled(COMPRESSED)
+    before = await contents(store)
+    with lossy_disk(tmp_path / "disk", 256 << 20) as disk, large_from(1 << 20, disk):
+        lost = spill.copied(os.urandom(4 << 20))
+        if not write_out(disk):
+            pytest.skip("this kernel loses nothing here")
+        with pytest.raises(StoreError, match="lost"):
+            await layer(store).update({(0,): lost})
+        assert await contents(store) == before
+        with pytest.raises(StoreError, match="lost"):
+            compressed_shards._part(lost, ByteRange(0, 10), spill.Buffers())

@@ -19,7 +19,7 @@ from zarrfs.codecs import lookup
 from zarrfs.codecs.base import BYTE, BytesBytesCodec
 from zarrfs.errors import ChunkDecodeError, ChunkError, GenerationMismatch, MetadataError, StoreError, TooLarge
 from zarrfs.keys import WHOLE, ByteRange, Key
-from zarrfs.memory.spill import Buffers, in_memory, is_intact
+from zarrfs.memory.spill import Buffers, in_memory, is_intact, refuse_lost
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.codec_spec import CodecSpec
 from zarrfs.stores.values import Generation, KeyStat
@@ -181,12 +181,16 @@ class CompressedShards(ChunkStore):
         if len(data) > self._limits[-1]:
             raise ChunkDecodeError(f"stored size exceeds the maximum of {self._limits[-1]} bytes")
         for codec, limit in zip(reversed(self._codecs), reversed(self._limits[:-1]), strict=True):
-            data = codec.decode(data, limit)
+            decoded = codec.decode(data, limit)
+            refuse_lost(data)
+            data = decoded
         return data
 
     def _encode(self, data: Buffer) -> Buffer:
         for codec in self._codecs:
-            data = codec.encode(data)
+            encoded = codec.encode(data)
+            refuse_lost(data)
+            data = encoded
         return data
 
 
@@ -194,4 +198,8 @@ def _part(data: Buffer, byte_range: ByteRange, buffers: Buffers) -> Buffer:
     """Return a part of a decoded shard, as a copy if small: caches and open files would keep the whole shard, and count the part."""
     start, stop = byte_range.resolve(len(data))
     part = memoryview(data)[start:stop]
-    return bytes(part) if len(part) < len(data) and buffers.has_memory(len(part)) else part
+    if len(part) == len(data) or not buffers.has_memory(len(part)):
+        return part
+    copy = bytes(part)
+    refuse_lost(data)
+    return copy
