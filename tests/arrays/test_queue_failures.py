@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,16 @@ from tests.arrays.test_merging import Example
 from tests.arrays.test_shard_changes import Late
 from tests.arrays.test_sharded import node, opened, sets
 from tests.support.small_disks import unusable_cache
-from tests.support.stores import FailingStore, InterruptedStore
+from tests.support.stores import FailingStore, InterruptedStore, WaitingStore
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.delayed import DelayedChunks
 from zarrfs.arrays.layers import ShardLayers, chunks_of
+from zarrfs.arrays.live_node import LiveNode
 from zarrfs.arrays.merging import ElementMerge, LastingMerge, store_merged
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.errors import ChunkDecodeError, ChunkError, StaleEntry, StoreError, StoreFull
-from zarrfs.keys import Key, Prefix
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
@@ -279,3 +281,34 @@ async def test_chunks_that_another_mount_stores_in_an_array_that_has_grown_stay(
         store.fails = False
         await grown.publish()
     assert await stored(inner) == {0: b"a", 1: b"b", 2: b"c", 3: b"theirs"}
+
+
+class Renamed(LiveNode):
+    """A node whose folder another program has renamed from that of any other node."""
+
+    def has_taken_place_of(self, other: LiveNode) -> bool:
+        return True
+
+
+@trio_test
+async def test_a_chunk_whose_array_is_renamed_behind_while_it_waits_for_its_shard_is_stored_before_it_is_answered() -> None:
+    """Its writer was answered while it was queued, and without a delay nothing stored it before the next fsync or the end."""
+
+    async def confirm(_: LiveNode) -> bool:
+        return True
+
+    inner = MemoryStore()
+    store = WaitingStore(inner, "set")
+    async with mounted(store, delay=0) as m, trio.open_nursery() as writers:
+        layers = ShardLayers(WorkCounters(), queue=m.queue)
+        chunks = chunks_of(store, ARRAY, layers, LiveNode(ARRAY.path, ARRAY.chunk_prefix, confirm))
+        writers.start_soon(chunks.update, {(0,): b"first"})
+        await wait_all_tasks_blocked()
+        writers.start_soon(chunks.update, {(1,): b"second"})
+        await wait_all_tasks_blocked()
+        renamed = replace(ARRAY, path=NodePath("/b"), chunk_prefix=Prefix("b/"))
+        chunks_of(store, renamed, layers, Renamed(renamed.path, renamed.chunk_prefix, confirm))
+        store.let_go()
+        await wait_all_tasks_blocked()
+        assert not m.queue
+    assert await stored(inner, renamed) == {1: b"second"}

@@ -241,7 +241,10 @@ class ShardQueue:
             self._run_soon()
             return
         try:
-            await self._try_to_publish(shard)
+            node: LiveNode | None = None
+            while shard.node is not node:
+                node = shard.node
+                await self._try_to_publish(shard)
         except BaseException as error:
             shard.refuse(mine)
             self._announce(shard, mine)
@@ -255,16 +258,15 @@ class ShardQueue:
 
     async def _publish(self, shard: QueuedShard) -> None:
         """Store all queued chunks of one shard, in one set; chunks that arrive meanwhile stay queued."""
-        while True:
+        node: LiveNode | None = None
+        while shard.node is not node:
+            # If it is adopted meanwhile, it is stored at the new path.
             node = shard.node
             try:
                 await self._try_to_publish(shard)
             except StaleEntry as error:
                 if shard.node is node and (node.why_gone is None or not await self._lose(shard, error)):
                     raise
-            if shard.node is node:
-                return
-            # It was adopted meanwhile: it is stored at the new path.
 
     async def _publish_early(self, shard: QueuedShard) -> None:
         """Publish a shard for the room that it takes; report and retry a failure."""
