@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -386,3 +387,34 @@ async def test_a_shard_that_cannot_be_stored_does_not_keep_others_from_making_ro
         for first in (0, 4, 8, 12):
             await mount.chunks.update({(first,): b"new"})
         assert mount.failures == ["a/c/0"] and await stored(store, array) == {4: b"new", 8: b"new"}
+
+
+@trio_test
+async def test_many_incomplete_shards_beyond_the_memory_are_stored_once(tmp_path: Path) -> None:
+    """Each counted as 64 MiB, and they were stored again for a few chunks of the others."""
+    array = node((32,), ShardSpec((4,)))
+    store = ObservedStore(MemoryStore())
+    async with mounted(store, array, memory=2 << 20, directory=str(tmp_path)) as mount:
+        for chunk in range(4):
+            for shard in range(8):
+                await mount.chunks.update({(4 * shard + chunk,): bytes(128 << 10)})
+            assert sets(store) == (8 if chunk == 3 else 0)
+
+
+@trio_test
+async def test_incomplete_shards_beyond_the_memory_leave_descriptors_to_others(tmp_path: Path) -> None:
+    """Each has a file of its own. Without any descriptor left, nobody could read, and their writers got an error."""
+    store = ObservedStore(MemoryStore())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with mounted(store, node((400,), ShardSpec((4,))), memory=64 << 20, directory=str(tmp_path)) as mount:
+        assert mount.queue._room._budget.take(64 << 20)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (160, hard))
+        try:
+            for shard in range(100):
+                await mount.chunks.update({(4 * shard,): b"few"})
+            assert sum(each.files.count for each in mount.queue.below(Prefix(""))) <= 160 // 8 // 2 + 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            mount.queue._room._budget.give(64 << 20)
+        await mount.chunks.publish()
+    assert len(await stored(store, node((400,), ShardSpec((4,))))) == 100

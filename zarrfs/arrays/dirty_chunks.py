@@ -17,11 +17,11 @@ from zarrfs import threads
 from zarrfs.buffers import Mask, NDArray
 from zarrfs.memory import spill
 from zarrfs.memory.budget import MemoryBudget
-from zarrfs.memory.spill import array, refusal_of, reserve_shared
+from zarrfs.memory.spill import array, next_nbytes, refusal_of, reserve_shared
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.spans import Spans
 
-# Chunks that get no memory go to mapped files of about this size, many in one: each file costs a descriptor.
+# Chunks that get no memory go to mapped files of up to about this size, many in one: each file costs a descriptor.
 _FILE_NBYTES = 64 * 1024 * 1024
 _MAX_PLACES = 1024
 # Resident mapped pages are dropped after this many bytes; the page cache keeps them.
@@ -329,7 +329,8 @@ class DirtyChunks:
         if released := self._free.get(nbytes):
             return released.pop()
         if self._unused is None or self._unused[1] + nbytes > len(self._unused[0]):
-            whole = min(_FILE_NBYTES, nbytes * _MAX_PLACES) // max(1, nbytes) * nbytes
+            most = next_nbytes(sum(map(len, self._files)), min(_FILE_NBYTES, nbytes * _MAX_PLACES))
+            whole = most // max(1, nbytes) * nbytes
             try:
                 mapping = await threads.io(reserve_shared, self._directory, nbytes, whole)
             except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Awaitable, Callable, Iterable
 
 from zarrfs.arrays.queued_shard import QueuedShard
@@ -11,6 +12,8 @@ from zarrfs.memory.spill import is_mapped, refusal_of, refuse_lost
 
 # Incomplete shards are published once their files exceed this multiple of the memory budget.
 _FILES_TO_MEMORY = 32
+# So they are when their files take more than this part (one in 8) of the descriptors of this process.
+_PART = 8
 # Chunks that were replaced keep their room until it exceeds that of the queued ones by this much.
 _REPLACED_NBYTES = 1 << 20
 
@@ -40,13 +43,21 @@ class ShardRoom:
         if self._budget.take(nbytes):
             shard.memory_nbytes += nbytes
             return bytes(data)
-        if sum(each.files.nbytes for each in self._shards) > self._budget.limit * _FILES_TO_MEMORY:
+        if self._has_many_files():
             await self._free(shard)
         try:
             return await shard.files.keep(data)
         except OSError as error:
             await self._free(shard)
             raise refusal_of(error)(f"{shard.key!r}: no room to queue a chunk: {error}", key=shard.key) from error
+
+    def _has_many_files(self) -> bool:
+        nbytes = count = 0
+        for each in self._shards:
+            nbytes += each.files.nbytes
+            count += each.files.count
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PART
+        return nbytes > self._budget.limit * _FILES_TO_MEMORY or 2 * count > most
 
     def release(self, shard: QueuedShard) -> None:
         """Release the room of chunks that are queued no more."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer
-from zarrfs.memory.spill import is_intact, reserve_shared
+from zarrfs.memory.spill import is_intact, next_nbytes, reserve_shared
 
 _FILE_NBYTES = 64 * 1024 * 1024
 
@@ -27,12 +27,18 @@ class SpillFile:
         """Size of the files in bytes."""
         return sum(map(len, self._files))
 
+    @property
+    def count(self) -> int:
+        """Number of files, each of which takes two descriptors."""
+        return len(self._files)
+
     async def keep(self, data: bytes | bytearray | memoryview) -> memoryview:
         """Return a copy of ``data`` in a file. Raises OSError if there is no room for it."""
         nbytes = len(data)
         # No further bytes into a file that counts as lost.
         if not self._files or nbytes > self._free or not is_intact(self._files[-1]):
-            self._files.append(await threads.io(reserve_shared, self._directory, nbytes, _FILE_NBYTES))
+            most = next_nbytes(self.nbytes, _FILE_NBYTES)
+            self._files.append(await threads.io(reserve_shared, self._directory, nbytes, most))
             self._free = len(self._files[-1])
         start = len(self._files[-1]) - self._free
         self._free -= nbytes

@@ -28,6 +28,8 @@ MAX_NBYTES = 1 << 36
 _LARGE_NBYTES = 8 << 20
 # Small buffers that get no memory share files of this size.
 _FILE_NBYTES = 32 << 20
+# The first of several files that grow with what is in them.
+_FIRST_NBYTES = 4 << 20
 # Of a full disk, and `reserve` itself; other errors, except of a quota, are no lack of room.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, None})
 
@@ -254,6 +256,13 @@ def _unnamed_file(directory: str | None) -> io.FileIO:
     file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 (the caller closes it)
     assert isinstance(file, io.FileIO)
     return file
+
+
+def next_nbytes(present: int, most: int) -> int:
+    """Return the size of a further file for buffers whose files have ``present`` bytes: as many again, of up to ``most`` bytes.
+
+    Many shards or open files may have few bytes each, and all of the room that they reserve is counted."""
+    return min(most, max(_FIRST_NBYTES, present))
 
 
 def reserve_shared(directory: str | None, nbytes: int, most: int) -> mmap.mmap:
