@@ -385,6 +385,42 @@ async def test_no_array_is_put_where_another_program_has_stored_a_group_since(
     assert [(type(error), error.key) for error in told] == [(KeyConflict, key)]
 
 
+# Array a is renamed over array c: the parts of c are apart, then those of a.
+OVER_C = replace(MOVED, source=Prefix("a/"), replaced=(Prefix("data/c/"), AT_C))
+LIES_APART = {"old/0/0": b"of c", "old/1": b"document of c", "old/2/0": b"old", "old/3": b"old document"}
+BACK_AT_A, BACK_AT_C = {AT_A: b"old document", PLACE + "0": b"old"}, {AT_C: b"document of c", "data/c/0": b"of c"}
+
+
+@pytest.mark.parametrize(
+    ("others", "back", "key"),
+    [
+        ({AT_C: b"somebody's", "data/c/1": b"somebody's"}, BACK_AT_A, AT_C),
+        ({"meta/root/c.group": b"{}"}, BACK_AT_A, "meta/root/c.group"),
+        ({AT_A: b"somebody's", PLACE + "1": b"somebody's"}, BACK_AT_C, AT_A),
+        ({"meta/root/a.group": b"{}"}, BACK_AT_C, "meta/root/a.group"),
+    ],
+    ids=["array at the new path", "group at the new path", "array at the old path", "group at the old path"],
+)
+@pytest.mark.logs("neither completed nor undone", "interrupted operation \\(rename\\) undone")
+@trio_test
+async def test_of_two_nodes_the_one_whose_place_is_free_goes_back(
+    others: dict[str, bytes], back: dict[str, bytes], key: str
+) -> None:
+    """The renamed array stayed apart as long as another node was at the new path; and it hid a group at the old one."""
+    store, intent = await store_with({"zarr.json": ENTRY, **others})
+    await fill(store, {intent.prefix + name: value for name, value in LIES_APART.items()})
+    await left_behind(store, OVER_C)
+    told: list[ZarrfsError] = []
+    assert await mount_again(store, told) == []
+    found = {name: value for name, value in (await contents(store)).items() if not name.startswith(intent.prefix)}
+    assert found == {"zarr.json": ENTRY, **others, **back}
+    assert [(type(error), error.key) for error in told] == [(KeyConflict, key)]
+    # The rest goes back when its place is free, too.
+    await store.erase_values([Key(each) for each in others])
+    assert [each.is_done for each in await mount_again(store)] == [False]
+    assert await contents(store) == {"zarr.json": ENTRY, **BACK_AT_A, **BACK_AT_C}
+
+
 # A group without documents of its own, whose array has chunks like those of an array in the place of the group.
 IN_GROUP = {"zarr.json": ENTRY, "meta/root/a/5.array": b"somebody's", PLACE + "5/0": b"somebody's"}
 REPLACE_A = replace(REPLACE, before={AT_A: b"old document"}, after={AT_A: b"new document"})

@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from zarrfs.errors import IntentTooNew, KeyConflict, PartsMissing, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.bound_paths import paths_of
@@ -18,7 +19,7 @@ from zarrfs.hierarchy.probe import first_below, holds_only_chunks
 from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.resolving import resolve
 from zarrfs.hierarchy.stored_documents import are_stored
-from zarrfs.keys import ROOT, Key, NodePath, Prefix
+from zarrfs.keys import ROOT, Key, NodePath
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
@@ -63,12 +64,13 @@ async def recover(
             try:
                 if record is not None:
                     async with _no_edits_by_others(hierarchy, intents.store, record.path):
-                        other = await _other_node(hierarchy, store, record)
-                        if other is not None and not record.is_new:
-                            raise KeyConflict(f"{record.path}: {other} was stored by another program since", key=other)
+                        require_free = partial(_require_free, hierarchy, store, record)
                         try:
                             # Of a new array nothing was there that could be put back: others keep their chunks, and its own among them.
-                            is_done = await (are_stored(store, record.after) if other else resolve(intents.store, intent, record))
+                            if record.is_new and await _other_node(hierarchy, store, record, record.path) is not None:
+                                is_done = await are_stored(store, record.after)
+                            else:
+                                is_done = await resolve(intents.store, intent, record, require_free)
                         except PartsMissing as error:
                             await _keep_aside(intent, record, error, failed)
                             hierarchy.forget_all()
@@ -118,28 +120,28 @@ async def _no_edits_by_others(hierarchy: Hierarchy, store: Store, path: NodePath
         yield
 
 
-async def _other_node(hierarchy: Hierarchy, store: Store, record: Record) -> Key | None:
+async def _require_free(hierarchy: Hierarchy, store: Store, record: Record, path: NodePath) -> None:
+    """Raise `KeyConflict` if another program has stored another node at ``path`` since."""
+    if (other := await _other_node(hierarchy, store, record, path)) is not None:
+        raise KeyConflict(f"{record.path}: {other} was stored by another program since", key=other)
+
+
+async def _other_node(hierarchy: Hierarchy, store: Store, record: Record, path: NodePath) -> Key | None:
     """Return a document of another node, at or below a path to which documents of the same layout are returned or moved; None without.
 
     Another program has put a group there, with documents or without: the array would hide it, and what is in it. Chunks of arrays in it
     may have the names of chunks of the array."""
     own = {*record.before, *record.after, *record.replaced, *(each for pair in record.moves for each in pair)}
-    paths = [record.path]
-    # A node that it was to replace goes back first. Chunks alone may be leftovers.
-    replaces = any(not isinstance(each, Prefix) for each in record.replaced)
-    if record.moves and not record.is_placing and not replaces and record.source is not None:
-        paths = paths_of(record.source) or []
-    for path in paths if record.is_of_arrays else ():
-        for layout in await hierarchy.layouts(path):
-            keys = layout.document_keys(path)
-            if own.isdisjoint(keys):
-                continue
-            if others := [key for key in await hierarchy.documents(keys) if key not in own]:
-                return others[0]
-            for prefix in layout.listing_prefixes(path) if not layout.per_node and path != ROOT else ():
-                # What is moved with the node is its own.
-                if prefix not in own and store.capabilities.list and (below := await first_below(store, prefix)) is not None:
-                    return below
+    for layout in await hierarchy.layouts(path):
+        keys = layout.document_keys(path)
+        if own.isdisjoint(keys):
+            continue
+        if others := [key for key in await hierarchy.documents(keys) if key not in own]:
+            return others[0]
+        for prefix in layout.listing_prefixes(path) if not layout.per_node and path != ROOT else ():
+            # What is moved with the node is its own.
+            if prefix not in own and store.capabilities.list and (below := await first_below(store, prefix)) is not None:
+                return below
     return None
 
 

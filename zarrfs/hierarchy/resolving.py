@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from zarrfs.errors import KeyConflict, PartsMissing, StoreTimeout, ZarrfsError, raise_first
+from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
 from zarrfs.hierarchy.probe import holds_only_chunks, may_be_of_chunk
 from zarrfs.hierarchy.putting import put_all, sync_all_first, sync_first
 from zarrfs.hierarchy.records import RECORD, Record
 from zarrfs.hierarchy.stored_documents import are_stored
-from zarrfs.keys import Key, Prefix
+from zarrfs.keys import Key, NodePath, Prefix
 from zarrfs.stores.base import Store
 
 log = logging.getLogger(__name__)
+
+RequireFree = Callable[[NodePath], Awaitable[None]]
+
+
+async def _require_nothing(path: NodePath) -> None:
+    pass
 
 
 class Apart:
@@ -37,10 +44,11 @@ class Apart:
         return [(apart, new) for (_, apart), (_, new) in zip(pairs[len(record.replaced) :], record.moves, strict=True)]
 
 
-async def resolve(store: Store, apart: Apart, record: Record) -> bool:
+async def resolve(store: Store, apart: Apart, record: Record, require_free: RequireFree = _require_nothing) -> bool:
     """Complete or undo an operation that failed or was interrupted; return True if it is completed, False if undone.
 
-    The caller ends the operation (`Intent.end`). May be repeated after a failure.
+    ``require_free``: raises `KeyConflict` if another program has stored another node at a path since. The caller ends the operation
+    (`Intent.end`). May be repeated after a failure.
     """
     if record.operation == "erase":
         # Content without a position is only deleted.
@@ -48,9 +56,10 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
     if record.operation == "amend":
         return await _resolve_documents(store, record, completes=apart.was_left)
     if record.moves:
-        return await _resolve_moves(store, apart, record)
+        return await _resolve_moves(store, apart, record, require_free)
     if record.is_new:
         return await _resolve_new(store, apart, record)
+    await require_free(record.path)
     if record.before or record.after:
         await _require_no_others(store, record)
     if record.copies:
@@ -60,19 +69,27 @@ async def resolve(store: Store, apart: Apart, record: Record) -> bool:
     return await _resolve_replaced(store, apart, record)
 
 
-async def _resolve_moves(store: Store, apart: Apart, record: Record) -> bool:
+async def _resolve_moves(store: Store, apart: Apart, record: Record, require_free: RequireFree) -> bool:
     """Resolve a node that moves in several parts, and what it replaces: all go where the record says that they have to be."""
-    pairs, count = apart.rest(record), 0 if record.is_placing else len(record.replaced)
-    missing: list[Exception] = []
-    for parts in pairs[:count], pairs[count:]:
+    pairs, count, sources = apart.rest(record), 0, [record.path]
+    if not record.is_placing:
+        count = len(record.replaced)
+        sources = paths_of(record.source) or [] if record.source is not None else []
+    # Chunks alone that were replaced may be leftovers.
+    replaced = [record.path] if any(not isinstance(target, Prefix) for _, target in pairs[:count]) else []
+    failed: list[Exception] = []
+    for parts, paths in (pairs[:count], replaced), (pairs[count:], sources):
         try:
+            for path in paths:
+                await require_free(path)
             await require_all(store, parts)
-        except PartsMissing as error:
-            # The other node is complete.
-            missing.append(error)
-        else:
             await rename_rest(store, parts)
-    raise_first(missing)
+        except KeyConflict as error:
+            # The other node is complete, and its place may be free.
+            failed.append(error)
+    # A later mount may find the place free, but no missing parts.
+    failed.sort(key=lambda error: isinstance(error, PartsMissing))
+    raise_first(failed)
     return record.is_placing
 
 
