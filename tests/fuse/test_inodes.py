@@ -101,6 +101,21 @@ def test_numbers_are_kept_of_a_limited_number_of_entries(monkeypatch: pytest.Mon
     assert len(inodes._displaced) <= 3 + 1
 
 
+def test_an_entry_that_was_only_listed_is_not_the_one_of_another_folder_that_had_its_number() -> None:
+    inodes = table()
+    folder, other = (inodes.refer(inodes.root, name, is_folder=True) for name in "ab")
+    moved = inodes.refer(folder, "x", is_folder=False, stamp=5)
+    inodes.move(moved, other, "x")
+    inodes.forget(moved.ino, 1)
+    # A later file of the first name, found in a listing alone.
+    number = inodes.listed(folder, "x", stamp=5)
+    assert number == moved.ino
+    assert inodes.find("b/x") is None
+    again = inodes.refer(other, "x", is_folder=False, stamp=5)
+    assert again.ino != number and again.path == "b/x"
+    assert inodes[number].path == "a/x" and inodes.find("a/x") is inodes[number]
+
+
 def test_lookups_are_counted() -> None:
     inodes = table()
     inode = inodes.refer(inodes.root, "raw", is_folder=True)

@@ -253,7 +253,9 @@ class InodeTable:
         if entry is None:
             return None
         if not isinstance(entry, Inode):
-            return self._promoted(ino, entry, parent)
+            # Of another folder, if the number is also kept of an entry that was renamed from there.
+            folder = _folder_of(entry)
+            return self._promoted(ino, entry, parent if folder == parent.ino else self[folder])
         if entry.parent is not parent and entry.parent is not None and entry.parent.ino == parent.ino:
             # The kernel dropped the folder and looked it up again while it held entries in it: their notices need the present folder.
             entry.take_out()
