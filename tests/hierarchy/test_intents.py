@@ -464,7 +464,13 @@ async def test_of_a_new_array_nothing_returns_in_a_group_that_others_have_stored
 
 
 @pytest.mark.parametrize(
-    "record", [replace(REPLACE, has_chunks=True), Record("replace", PATH, PLACE)], ids=["documents elsewhere", "one folder"]
+    "record",
+    [
+        replace(REPLACE, has_chunks=True),
+        Record("replace", PATH, PLACE),
+        Record("rename", PATH, PLACE, source=SOURCE, is_placing=True),
+    ],
+    ids=["documents elsewhere", "one folder", "renamed over"],
 )
 @pytest.mark.logs("given up")
 @trio_test

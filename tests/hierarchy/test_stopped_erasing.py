@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trio
+from trio.testing import trio_test
 
 from tests.hierarchy.test_several_steps import CASES, OLD, STORES, Faulty, Killed, _expect, _folder, _options, _prepare
 from tests.support.trees import load, names, tree_over
-from zarrfs.errors import StoreFull
+from zarrfs.errors import NoSuchEntry, StoreFull
 from zarrfs.keys import Prefix
 
 ERASE, RENAME_OVER = CASES[2], CASES[4]
@@ -123,6 +124,64 @@ def test_a_rename_over_an_array_that_took_effect_is_no_failure(tmp_path: Path) -
         shutil.copytree(tmp_path / "before", tmp_path / "store")
         trio.run(attempt, at)
         shutil.rmtree(tmp_path / "store")
+
+
+@pytest.mark.logs("")
+def test_an_array_that_was_renamed_over_does_not_return_when_its_successor_is_removed_before_the_next_mount(tmp_path: Path) -> None:
+    """The kill was between the renames and the removal of what was replaced."""
+
+    async def attempt(at: int) -> bool:
+        path, url, options = tmp_path / "store", f"file:{tmp_path / 'store'}", _options("v3")
+        store = Faulty(path, STORES["exchange"])
+        store.at, store.kills = at, True
+        with suppress(Killed, BaseExceptionGroup):
+            async with tree_over(store, url, **options) as tree:
+                await RENAME_OVER.does(tree)
+        store.end_process()
+        await store.inner.aclose()
+        is_renamed = not (path / "g/a").exists()
+        if is_renamed:
+            shutil.rmtree(path / "g/b")
+        store = Faulty(path, STORES["exchange"])
+        async with tree_over(store, url, **options) as tree:
+            await tree.recover()
+            assert await names(tree, "npy/g") == (set() if is_renamed else {"a.npy", "b.npy"}), at
+        await store.aclose()
+        return is_renamed
+
+    trio.run(_prepare, RENAME_OVER, "v3", tmp_path / "before")
+    renamed = []
+    for at in range(12):
+        shutil.copytree(tmp_path / "before", tmp_path / "store")
+        renamed.append(trio.run(attempt, at))
+        shutil.rmtree(tmp_path / "store")
+    assert {*renamed} == {False, True}
+
+
+class Moved(Faulty):
+    """A folder in which another program moves the array ``g/a`` just before it is renamed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, STORES["exchange"])
+        self.path = trio.Path(path)
+
+    async def rename_prefix(self, old: Prefix, new: Prefix) -> bool:
+        if old == "g/a/":
+            await (self.path / "g/a").rename(self.path / "g/elsewhere")
+        return await super().rename_prefix(old, new)
+
+
+@trio_test
+async def test_an_array_stays_if_another_program_moves_the_one_to_be_renamed_over_it(tmp_path: Path) -> None:
+    await _prepare(RENAME_OVER, "v3", tmp_path / "store")
+    store = Moved(tmp_path / "store")
+    async with tree_over(store, f"file:{tmp_path / 'store'}", **_options("v3")) as tree:
+        with pytest.raises(NoSuchEntry, match="moved or removed by another program"):
+            await RENAME_OVER.does(tree)
+        assert await names(tree, "npy/g") == {"b.npy", "elsewhere.npy"}
+        np.testing.assert_array_equal(await load(tree, "npy/g/b.npy"), RENAME_OVER.before["b.npy"])
+    await store.aclose()
+    assert not (tmp_path / "store/.zarrfs").exists()
 
 
 class Watched(Faulty):

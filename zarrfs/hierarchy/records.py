@@ -40,8 +40,9 @@ class Record:
     ``prefix``: those ``before`` and those ``after`` the operation. ``copies``: the content apart is copied to the place, entirely, and
     again after a failure; ``erased``: keys erased there before that, None for all; ``count``: number of values apart. ``moves``: keys and
     prefixes to rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be
-    deleted; ``is_placing``: all of these were apart, and are being moved to the new places. ``documents``: those of
-    the new array, within ``prefix``, to tell whether it is in its place. ``has_chunks``: the new array had chunks when they lay apart.
+    deleted; ``is_placing``: all of these were apart, and are being moved to the new places; or, without ``moves``, what is replaced was
+    apart, and ``source`` is being renamed. ``documents``: those of the new array, within ``prefix``, to tell whether it is in its place.
+    ``has_chunks``: the new array had chunks when they lay apart.
     """
 
     operation: Operation
@@ -127,7 +128,9 @@ class Record:
         if self.has_chunks:
             content["has_chunks"] = True
         if self.moves:
-            content |= {"moves": self.moves, "replaced": self.replaced, "is_placing": self.is_placing}
+            content |= {"moves": self.moves, "replaced": self.replaced}
+        if self.moves or self.is_placing:
+            content["is_placing"] = self.is_placing
         text = (json.dumps(content, indent=1) + "\n").encode()
         if len(text) > MAX_NBYTES:
             raise TooLarge(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import zip_longest
 
 import trio
@@ -153,7 +154,12 @@ class Renaming:
                 # Until both are renamed, what is open of the target, and queued for it, stays: it may be put back.
                 with moving():
                     await store.rename_prefix(new, intent.old)
+                    if (record := intent.noted) is not None and not is_of_mount:
+                        await intent.note(replace(record, is_placing=True))
                     if not await store.rename_prefix(old, new) and not is_of_mount:
+                        if record is not None:
+                            # Else what was set aside would count as replaced.
+                            await intent.note(record)
                         raise NoSuchEntry(f"{path}: was moved or removed by another program", key=path)
                 is_renamed = True
                 await intent.done()

@@ -118,8 +118,12 @@ async def _resolve_renamed_over(store: Store, apart: Apart, record: Record) -> b
         is_left = record.source is not None and await store.prefix_exists(record.source)
         return not is_left and await are_stored(store, record.documents)
     if not await store.prefix_exists(record.prefix):
-        if record.source is None and not await store.prefix_exists(apart.new):
-            # It was put in its place before. (What was to be renamed may have been moved by others instead.)
+        if record.source is not None:
+            # What was to be renamed may have been moved by others instead, unless that was the next step.
+            was_placed = record.is_placing and not await store.prefix_exists(record.source)
+        else:
+            was_placed = not await store.prefix_exists(apart.new)
+        if was_placed:
             raise PartsMissing(f"{record.path}: the new array was moved or removed by another program", key=record.prefix)
         await store.rename_prefix(apart.old, record.prefix)
         return False
