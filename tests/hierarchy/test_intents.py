@@ -621,6 +621,19 @@ async def test_what_was_copied_whole_is_not_copied_over_what_was_written_since()
     assert await contents(store) == {**NEW, PLACE + "0": b"written since"}
 
 
+@pytest.mark.logs("interrupted operation \\(\\w+\\) completed")
+@trio_test
+async def test_what_was_copied_whole_does_not_return_when_others_have_removed_it_since() -> None:
+    """Only the record was still there when the daemon was killed."""
+    store, intent = await store_with({}, new=b"new")
+    record = Record("replace", PATH, PLACE, copies=True, count=1, before=OLD, after=NEW)
+    await left_behind(store, record)
+    await copy_into_place(store, intent, record)
+    await store.erase_values([DOCUMENT, PLACE.key("0")])
+    assert await mount_again(store) == [Recovered("replace", PATH, True)]
+    assert await contents(store) == {}
+
+
 @pytest.mark.logs("neither completed nor undone")
 @trio_test
 async def test_where_less_lies_apart_than_was_to_be_copied_nothing_is_taken_away() -> None:

@@ -41,8 +41,8 @@ class Record:
     again after a failure; ``erased``: keys erased there before that, None for all; ``count``: number of values apart. ``moves``: keys and
     prefixes to rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be
     deleted; ``is_placing``: all of these were apart, and are being moved to the new places; or, without ``moves``, what is replaced was
-    apart, and ``source`` is being renamed. ``documents``: those of the new array, within ``prefix``, to tell whether it is in its place.
-    ``has_chunks``: the new array had chunks when they lay apart.
+    apart, and ``source`` is being renamed; or all chunks of ``copies`` are in place. ``documents``: those of the new array, within
+    ``prefix``, to tell whether it is in its place. ``has_chunks``: the new array had chunks when they lay apart.
     """
 
     operation: Operation

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
 
-from zarrfs.errors import KeyConflict, PartsMissing, StoreTimeout, ZarrfsError, raise_first
+from zarrfs.errors import KeyConflict, PartsMissing, StoreFull, StoreQuotaExceeded, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
 from zarrfs.hierarchy.probe import holds_only_chunks, may_be_of_chunk
@@ -101,6 +103,9 @@ async def _resolve_copies(store: Store, apart: Apart, record: Record) -> bool:
     if record.after != record.before and record.before and await are_stored(store, record.before):
         # They are erased first: nothing was copied, and others may have changed the old array since.
         return False
+    if record.is_placing and not await _is_any_copied(store, apart, record):
+        # All were in place. Others have removed the new array since.
+        return True
     if record.erased is None:
         await _require_only_own(store, record)
     if await _is_stored_since(store, apart, [key for key, value in record.before.items() if record.after.get(key) != value]):
@@ -245,7 +250,7 @@ async def copy_into_place(store: Store, apart: Apart, record: Record) -> None:
 
     After a failure it is repeated from the start.
     """
-    new = {record.prefix.key(key[len(apart.new) :]): key async for key in store.list_prefix(apart.new)}
+    new = await _copies(store, apart, record)
     if record.count is not None and len(new) != record.count:
         raise KeyConflict(f"{apart.new}: {len(new)} values found, {record.count} expected", key=record.prefix)
     new = {there: key for there, key in new.items() if there not in record.after}
@@ -266,7 +271,24 @@ async def copy_into_place(store: Store, apart: Apart, record: Record) -> None:
             raise KeyConflict(f"{record.path}: copy failed: {key!r} was removed meanwhile", key=key)
     if record.before:
         await sync_all_first(store)
+    # On a full store there may be no room.
+    with suppress(StoreFull, StoreQuotaExceeded):
+        await put_all(store, {apart.prefix.key(RECORD): replace(record, is_placing=True).format()}, on_disk=True)
     await put_all(store, record.after, on_disk=bool(record.before))
+
+
+async def _copies(store: Store, apart: Apart, record: Record) -> dict[Key, Key]:
+    """Return the places of the content apart that is copied, with the key of each apart."""
+    return {record.prefix.key(key[len(apart.new) :]): key async for key in store.list_prefix(apart.new)}
+
+
+async def _is_any_copied(store: Store, apart: Apart, record: Record) -> bool:
+    """Return True if a chunk of the new array is in its place, or if it has none."""
+    chunks = [there for there in await _copies(store, apart, record) if there not in record.after]
+    for there in chunks:
+        if await store.stat(there) is not None:
+            return True
+    return not chunks
 
 
 async def _remove_empty(store: Store, prefix: Prefix) -> None:
