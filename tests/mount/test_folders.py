@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,26 @@ def test_the_time_that_a_new_value_gives_its_folder_is_known_at_close(mount: Mou
         seen = folder.stat()
         assert (seen.st_mtime_ns, seen.st_ctime_ns) == (behind.stat().st_mtime_ns,) * 2
     (folder / "note").unlink()
+
+
+@pytest.mark.parametrize("through", FOLDERS)
+def test_a_name_that_comes_or_goes_in_one_view_changes_the_time_in_the_others(mount: Mounted, through: str) -> None:
+    """The kernel keeps attributes for seconds, also of a folder in which a name appears that it has never asked for."""
+
+    def times() -> dict[str, int]:
+        return {folder: (mount.path / folder).stat().st_mtime_ns for folder in FOLDERS}
+
+    view, suffix = through.partition("/")[0], ".npy" if through.startswith("npy") else ""
+    edits: list[Callable[[], object]] = [
+        lambda: np.save(mount.path / f"npy/g/{view}.npy", np.arange(3)),
+        lambda: (mount.path / through / (view + suffix)).rename(mount.path / through / (view + "2" + suffix)),
+        lambda: (mount.path / f"npy/g/{view}2.npy").unlink() if suffix else shutil.rmtree(mount.path / through / f"{view}2"),
+    ]
+    for edit in edits:
+        before = times()
+        edit()
+        after = times()
+        assert {folder for folder in FOLDERS if after[folder] <= before[folder]} == set()
 
 
 @pytest.mark.parametrize("folder", ["", *FOLDERS])

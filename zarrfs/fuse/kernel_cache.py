@@ -80,26 +80,34 @@ class KernelCache:
         return self.epoch
 
     @contextmanager
-    def leaving(self, inode: Inode | None, *, of_move: bool) -> Iterator[Leaving]:
+    def leaving(self, inode: Inode | None, *folders: Inode, of_move: bool) -> Iterator[Leaving]:
         """Let the body answer a request that takes its name from ``inode``; a notice of that is not needed: the kernel does the same.
 
-        ``of_move``: the request renames it, and its bytes and attributes are the same at the new name.
+        ``folders``: those in which the request changes names, whose attributes the kernel drops by itself. ``of_move``: the request
+        renames it, and its bytes and attributes are the same at the new name.
         """
         leaving, path = Leaving(of_move), inode.path if inode is not None else None
-        if path is None or path in self._leaving:
-            # The path is that of another request if a folder above was replaced.
-            yield leaving
-            return
-        self._leaving[path] = leaving
+        # The path is that of another request if a folder above was replaced.
+        is_told = path is not None and path not in self._leaving
+        if path is not None and is_told:
+            self._leaving[path] = leaving
+        expired = [folder for folder in folders if not folder.expired]
+        for folder in expired:
+            folder.expired = True
         try:
             yield leaving
         except BaseException:
-            del self._leaving[path]
-            # The kernel keeps the name.
+            # The kernel keeps the name, and the attributes of the folders.
+            if path is not None and is_told:
+                del self._leaving[path]
+            for folder in expired:
+                folder.expired = False
+                self._folder_changed(folder.path)
             for _ in self._changing(leaving.entries, external=False):
                 pass
             raise
-        del self._leaving[path]
+        if path is not None and is_told:
+            del self._leaving[path]
 
     def forgotten(self, path: str, superseded: Container[str]) -> Iterator[None]:
         """Invalidate, as `changed`, everything at ``path`` and below.
@@ -116,6 +124,8 @@ class KernelCache:
         self._all_changed = self.epoch
         for entry in entries:
             old, new, is_folder = entry.old, entry.new, entry.is_folder
+            self._folder_changed(_folder_of(old))
+            self._folder_changed(_folder_of(new))
             inode = self._inodes.find(old)
             if inode is None or inode.parent is None or (inode.node is not None and isinstance(inode.node, Directory) != is_folder):
                 continue
@@ -129,20 +139,20 @@ class KernelCache:
             if (replaced := self._inodes.find(new)) is not None and replaced.parent is not None:
                 self._notifier.entry(replaced.parent.ino, replaced.name)
                 self._inodes.vanished(replaced)
-            folder, _, name = new.rpartition("/")
-            self._inodes.move(inode, self._inodes.at(folder), name)
+            self._inodes.move(inode, self._inodes.at(_folder_of(new)), new.rpartition("/")[2])
 
     def _changing(self, entries: Iterable[ChangedEntry], external: bool) -> Iterator[None]:
         for entry in entries:
             yield
             self._record(entry.path)
-            if not external:
-                # A store that replaces a value by a rename changes the time of its folder.
-                self._record(entry.path.rpartition("/")[0])
             leaving = self._leaving.get(entry.path)
             if leaving is not None and leaving.of_move == entry.of_move and entry.gone and not (entry.superseded or external):
                 leaving.entries.append(entry)
+                self._record(_folder_of(entry.path))
                 continue
+            if not external:
+                # A name that the kernel does not hold may be new, and a store that replaces a value by a rename changes the folder, too.
+                self._folder_changed(_folder_of(entry.path))
             inode = self._inodes.find(entry.path)
             if inode is None:
                 continue
@@ -162,14 +172,20 @@ class KernelCache:
                 # After a write the kernel requests the attributes again by itself.
                 if not (entry.known and inode.expired):
                     self._notifier.inode(inode.ino, attributes_only=entry.known)
-                if not external and inode.parent is not None and not inode.parent.expired:
-                    self._notifier.inode(inode.parent.ino, attributes_only=True)
-                    inode.parent.expired = True
+
+    def _folder_changed(self, path: str) -> None:
+        """Invalidate the attributes of the folder at ``path``, in which a name or value has changed, once until the kernel asks again."""
+        self._record(path)
+        folder = self._inodes.find(path)
+        if folder is not None and not folder.expired:
+            self._notifier.inode(folder.ino, attributes_only=True)
+            folder.expired = True
 
     def _record(self, path: str) -> None:
         self._changed[hash(path) % _RECORDS] = self.epoch
 
     def _forgetting(self, path: str, superseded: Container[str]) -> Iterator[None]:
+        self._folder_changed(_folder_of(path))
         top = self._inodes.find(path)
         if top is None:
             return
@@ -197,6 +213,11 @@ class KernelCache:
         if isinstance(inode.node, File) and inode.node.in_parts:
             # Pages kept since an earlier open may be of parts that are gone.
             self._notifier.inode(inode.ino)
+
+
+def _folder_of(path: str) -> str:
+    """Return the path of the folder that holds ``path``."""
+    return path.rpartition("/")[0]
 
 
 def _is_one_value(node: VfsNode | None) -> bool:

@@ -128,7 +128,7 @@ class Operations(pyfuse3.Operations):
         unlinked = self.inodes.find(below(parent, text))
         with self.session.notifier.locked((parent.ino, text)):
             directory = await self.session.directory(parent)
-            with self.session.kernel_cache.leaving(unlinked if directory.verbatim else None, of_move=False):
+            with self.session.kernel_cache.leaving(unlinked if directory.verbatim else None, parent, of_move=False):
                 await directory.unlink(text)
             self.session.vanished(parent, text)
             self.session.unlist(parent, text)
@@ -165,7 +165,8 @@ class Operations(pyfuse3.Operations):
         moved, replaced = self.inodes.find(below(old_parent, old)), self.inodes.find(below(new_parent, new))
         with self.session.notifier.locked((old_parent.ino, old), (new_parent.ino, new), also=numbers_of(moved, replaced)):
             source, target = await self.session.directory(old_parent), await self.session.directory(new_parent)
-            with self.session.kernel_cache.leaving(moved if source.verbatim and target.verbatim else None, of_move=True) as leaving:
+            verbatim, both = source.verbatim and target.verbatim, (old_parent, new_parent)
+            with self.session.kernel_cache.leaving(moved if verbatim else None, *both, of_move=True) as leaving:
                 await source.rename(old, target, new, replace=flags != pyfuse3.RENAME_NOREPLACE)
             before, moved = moved, self.inodes.find(below(old_parent, old))
             self.session.unlist(old_parent, old, new_parent)
