@@ -189,6 +189,19 @@ def test_elements_that_no_layout_can_say_are_unsupported(dtype: np.dtype[Any]) -
         from_numpy(dtype)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "why"),
+    [
+        (np.dtype([("a", "i1"), ("b", "i4")], align=True), "gaps between their fields"),
+        (np.dtype([(("title", "a"), "i4")]), "titles of fields"),
+    ],
+    ids=["gaps", "titles"],
+)
+def test_the_reason_against_fields_is_the_true_one(dtype: np.dtype[Any], why: str) -> None:
+    with pytest.raises(MetadataUnsupported, match=f"have {why}, which no Zarr layout can represent"):
+        from_numpy(dtype)
+
+
 def test_object_elements_have_no_place_among_plain_ones() -> None:
     data_type.require_plain(from_name("int8"), "npy")
     with pytest.raises(NotRepresentable):

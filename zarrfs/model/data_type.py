@@ -221,7 +221,8 @@ def _structured_from_numpy(dtype: np.dtype[Any]) -> DataType:
     assert dtype.names is not None and dtype.fields is not None
     fields = [_field_of(name, dtype.fields[name][0]) for name in dtype.names]
     if dtype != np.dtype([(name, dtype.fields[name][0]) for name in dtype.names]):
-        raise MetadataUnsupported(f"elements of type {dtype} have gaps between their fields, which no Zarr layout can represent")
+        what = "titles of fields" if any(len(field) > 2 for field in dtype.fields.values()) else "gaps between their fields"
+        raise MetadataUnsupported(f"elements of type {dtype} have {what}, which no Zarr layout can represent")
     return DataType("structured", dtype, {"fields": fields})
 
 
