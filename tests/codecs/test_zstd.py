@@ -8,8 +8,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zarrfs.codecs import lookup
 from zarrfs.codecs.zstd import Zstd
 from zarrfs.errors import ChunkDecodeError
+from zarrfs.model.codec_spec import CodecSpec
 
 CODEC = Zstd(3, False)
 A = np.arange(3000, dtype="<u2").tobytes()
@@ -75,3 +77,9 @@ def test_a_frame_that_needs_a_dictionary_is_an_error() -> None:
     raw = zstandard.ZstdCompressionDict(A, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
     with pytest.raises(ChunkDecodeError):
         CODEC.decode(zstandard.ZstdCompressor(dict_data=raw).compress(A), len(A))
+
+
+def test_numcodecs_options_have_a_checksum_only_where_frames_have_one() -> None:
+    """tensorstore, and numcodecs before 0.13, refuse every array of v2 that states the option."""
+    assert lookup.to_numcodecs(CodecSpec("zstd", {"level": 3, "checksum": False})) == {"id": "zstd", "level": 3}
+    assert lookup.to_numcodecs(CodecSpec("zstd", {"level": 0, "checksum": True})) == {"id": "zstd", "level": 0, "checksum": True}

@@ -1105,7 +1105,10 @@ def test_arrays_that_zarr_python_2_wrote(case: Case, expected: dict[str, Any]) -
 
 @pytest.mark.parametrize(("case", "expected"), every_array(V2_CASES))
 def test_what_zarr_python_2_wrote_is_written_the_same_again(case: Case, expected: dict[str, Any]) -> None:
-    """Except for edits by hand: members without a meaning, and forms of fill values that zarr-python does not write."""
+    """Except for edits by hand: members without a meaning, and forms of fill values that zarr-python does not write.
+
+    And for zstd without a checksum, of which zarr-python 3 omits the option, since other software refuses it.
+    """
     if expected["dtype"] == "object":
         return
     node = node_in(case, NodePath(expected["path"]))
@@ -1116,6 +1119,8 @@ def test_what_zarr_python_2_wrote_is_written_the_same_again(case: Case, expected
         ours, theirs = (
             {name: each[name] for name in ("shape", "chunks", "dtype", "compressor", "order")} for each in (ours, theirs)
         )
+    if case.name == "v2/compressors" and theirs["compressor"] == {"id": "zstd", "level": 3, "checksum": False}:
+        del theirs["compressor"]["checksum"]
     assert ours == theirs
 
 

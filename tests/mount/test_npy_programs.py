@@ -63,6 +63,15 @@ def test_cp_in_and_out(mount: Mounted, elements: Elements, tmp_path: Path) -> No
     np.testing.assert_array_equal(stored(mount, "group/name"), elements[:7])
 
 
+def test_tensorstore_reads_new_arrays(mount: Mounted, elements: Elements, tmp_path: Path) -> None:
+    ts = pytest.importorskip("tensorstore")
+    np.save(tmp_path / "a.npy", elements)
+    assert run("cp", tmp_path / "a.npy", mount.path / "npy/a.npy").returncode == 0
+    driver = "zarr" if (mount.store / "a/.zarray").exists() else "zarr3"
+    opened = ts.open({"driver": driver, "kvstore": {"driver": "file", "path": str(mount.store / "a")}}).result()
+    assert (opened.read().result() == elements).all()
+
+
 def test_numpy_saves_maps_and_saves_again(mount: Mounted, elements: Elements) -> None:
     path = mount.path / "npy" / "a.npy"
     np.save(path, np.asfortranarray(elements))

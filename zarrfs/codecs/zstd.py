@@ -3,7 +3,7 @@
 Source: zarr-extensions, codec ``zstd``; numcodecs ``zstd``.
 
     {"name": "zstd", "configuration": {"level": 3, "checksum": false}}
-    {"id": "zstd", "level": 3, "checksum": false}
+    {"id": "zstd", "level": 3}
 
 A value may be several frames, including skippable ones, and frames of streaming writers do not state their content size. `_content_size`
 walks the frames (RFC 8878, section 3.1.1), block by block, before anything is decoded: it detects a value that ends early, trailing bytes
@@ -67,6 +67,11 @@ class Zstd(BytesBytesCodec):
     @classmethod
     def spec_from_numcodecs(cls, config: Mapping[str, Any]) -> CodecSpec:
         return CodecSpec(cls.names[0], {**_DEFAULTS, **numcodecs_members(config)})
+
+    @classmethod
+    def spec_to_numcodecs(cls, spec: CodecSpec) -> dict[str, Any]:
+        # As zarr-python writes it: tensorstore and numcodecs before 0.13 have no option `checksum`, and refuse an array that states it.
+        return {"id": cls.numcodecs_ids[0], **{name: value for name, value in spec.configuration.items() if value is not False}}
 
     def encode(self, data: Buffer) -> Buffer:
         import zstandard
