@@ -35,6 +35,9 @@ class Kernel:
     def invalidate_entry(self, parent: int, name: str) -> None:
         self._tell(parent, parent, name)
 
+    def expire_entry(self, parent: int, name: str) -> None:
+        self._tell(parent, parent, name)
+
     def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
         self._tell(ino, ino, attributes_only)
 

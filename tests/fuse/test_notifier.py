@@ -28,6 +28,9 @@ class Kernel:
         self.open.wait()
         self.told.append((parent, name))
 
+    def expire_entry(self, parent: int, name: str) -> None:
+        self.told.append((parent, name, "expired"))
+
     def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
         self.asked.set()
         self.open.wait()

@@ -23,6 +23,9 @@ class LockedPage:
     def invalidate_entry(self, parent: int, name: str) -> None:
         raise AssertionError
 
+    def expire_entry(self, parent: int, name: str) -> None:
+        raise AssertionError
+
     def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
         raise AssertionError
 

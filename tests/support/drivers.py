@@ -322,7 +322,7 @@ class RecordingNotifier:
     def inode(self, ino: int, *, attributes_only: bool = False) -> None:
         self.inodes.append((ino, attributes_only))
 
-    def entry(self, parent: int, name: str) -> None:
+    def entry(self, parent: int, name: str, *, may_stay: bool = False) -> None:
         self.entries.append((parent, name))
 
     @contextlib.contextmanager

@@ -135,7 +135,8 @@ async def _mounted(
     every: float,
     manager: ServiceManager,
 ) -> Shutdown:
-    notifier = Notifier(kernel.Notices())
+    notices = kernel.Notices()
+    notifier = Notifier(notices)
     try:
         report = exit_report.begin()
     except OSError as error:
@@ -171,7 +172,7 @@ async def _mounted(
     try:
         mountpoint.prepare(config.mountpoint, print_line)
         with mountpoint.held(config.mountpoint) as name:
-            connection = _mount(operations, config, name, tree.store.capabilities.write)
+            connection = notices.connection = _mount(operations, config, name, tree.store.capabilities.write)
     except BaseException:
         if report is not None:
             exit_report.end(report)

@@ -10,11 +10,15 @@ from __future__ import annotations
 import os
 import select
 import stat
+import struct
 from collections.abc import Callable
 
 import trio
 
 _DEV_FUSE = os.makedev(10, 229)
+
+# <linux/fuse.h>: struct fuse_out_header.
+_OUT_HEADER = struct.Struct("=IiQ")
 
 
 class Connection:
@@ -46,6 +50,10 @@ class Connection:
     def has_request(self) -> bool:
         """Return True if a read of the descriptor returns at once: a request is waiting, or the connection has ended."""
         return bool(self._requests.poll(0))
+
+    def notify(self, code: int, body: bytes) -> None:
+        """Send a notice, an answer to no request. Thread-safe; may block. Raises OSError."""
+        os.write(self._descriptor, _OUT_HEADER.pack(_OUT_HEADER.size + len(body), code, 0) + body)
 
     async def gone(self) -> None:
         """Wait until the connection has ended. Requests are not slowed down: the kernel reports only errors here."""

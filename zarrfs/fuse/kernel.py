@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -24,6 +25,11 @@ from zarrfs.fuse.workers import kept_going
 log = logging.getLogger(__name__)
 
 _SECONDS = 0.5
+
+# <linux/fuse.h>: FUSE_NOTIFY_INVAL_ENTRY, struct fuse_notify_inval_entry_out, FUSE_EXPIRE_ONLY.
+_INVAL_ENTRY = 3
+_INVAL_ENTRY_OUT = struct.Struct("=QII")
+_EXPIRE_ONLY = 1
 
 
 def mount(operations: Operations, mountpoint: str, options: Mapping[str, str], flags: Iterable[str]) -> Connection | None:
@@ -66,11 +72,26 @@ def close(*, unmount: bool) -> None:
 
 
 class Notices:
-    """Notices to the kernel: see `zarrfs.fuse.notice_queue.Kernel`."""
+    """Notices to the kernel: see `zarrfs.fuse.notice_queue.Kernel`. ``connection``: of the mount, once it exists and if it was found."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
 
     def invalidate_entry(self, parent: int, name: str) -> None:
         """Invalidate a name in a folder."""
         pyfuse3.invalidate_entry(pyfuse3.InodeT(parent), pyfuse3.FileNameT(os.fsencode(name)))
+
+    def expire_entry(self, parent: int, name: str) -> None:
+        """Let the kernel look up a name in a folder again at its next use.
+
+        Unlike an invalidated one, it does not become a removed folder for programs whose working directory it is, or is below it.
+        Linux before 6.2 ignores the flag, and invalidates the name. pyfuse3 has no such function.
+        """
+        if self.connection is None:
+            self.invalidate_entry(parent, name)
+            return
+        encoded = os.fsencode(name)
+        self.connection.notify(_INVAL_ENTRY, _INVAL_ENTRY_OUT.pack(parent, len(encoded), _EXPIRE_ONLY) + encoded + b"\0")
 
     def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
         """Invalidate the attributes of an inode, and its pages unless ``attributes_only``."""

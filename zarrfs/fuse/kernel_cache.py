@@ -163,7 +163,8 @@ class KernelCache:
             unheard = external and not entry.known and not inode.open_handles and _is_one_value(inode.node)
             superseded = entry.superseded or unheard
             if (entry.gone or superseded) and inode.parent is not None:
-                self._notifier.entry(inode.parent.ino, inode.name)
+                # Mostly the folder is still there: an invalidated name would make it a removed one for programs that stand in it.
+                self._notifier.entry(inode.parent.ino, inode.name, may_stay=inode.is_folder is True and not superseded)
             if superseded:
                 self._superseded(inode)
             elif inode.node is None or isinstance(inode.node, File):

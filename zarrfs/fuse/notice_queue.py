@@ -37,6 +37,9 @@ class Kernel(Protocol):
     def invalidate_entry(self, parent: int, name: str) -> None:
         """Invalidate a name in a folder."""
 
+    def expire_entry(self, parent: int, name: str) -> None:
+        """Let the kernel look up a name in a folder again at its next use."""
+
     def invalidate_inode(self, ino: int, attributes_only: bool) -> None:
         """Invalidate the attributes of an inode, and its pages unless ``attributes_only``."""
 

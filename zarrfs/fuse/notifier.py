@@ -41,13 +41,17 @@ _MANY = 4096
 class _Entry(NamedTuple):
     parent: int
     name: str
+    may_stay: bool = False
 
     @property
     def locked(self) -> int:
         return self.parent
 
     def send(self, kernel: Kernel) -> None:
-        kernel.invalidate_entry(self.parent, self.name)
+        if self.may_stay:
+            kernel.expire_entry(self.parent, self.name)
+        else:
+            kernel.invalidate_entry(self.parent, self.name)
 
 
 class _Inode(NamedTuple):
@@ -107,9 +111,9 @@ class Notifier:
         """Invalidate the attributes of an inode, and its pages unless ``attributes_only``."""
         self._forgotten.put(_Inode(ino, attributes_only))
 
-    def entry(self, parent: int, name: str) -> None:
-        """Invalidate a name in a folder."""
-        notice = _Entry(parent, name)
+    def entry(self, parent: int, name: str, *, may_stay: bool = False) -> None:
+        """Invalidate a name in a folder. ``may_stay``: of a folder that may still be there; the kernel looks it up again."""
+        notice = _Entry(parent, name, may_stay)
         if parent in self._locked:
             self._later.append(notice)
         else:
@@ -132,8 +136,8 @@ class Notifier:
                 self._locked.remove(folder)
             later, self._later = self._later, []
             for notice in later:
-                if notice not in known:
-                    self.entry(*notice)
+                if (notice.parent, notice.name) not in known:
+                    self.entry(notice.parent, notice.name, may_stay=notice.may_stay)
 
     def store(self, ino: int, offset: int, data: bytes) -> None:
         """Put ``data`` into the kernel's pages of an inode. A queued one is not replaced by a later one."""
