@@ -18,13 +18,14 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from zarrfs.errors import MetadataError
 from zarrfs.model import fill_value as fills
-from zarrfs.model.data_type import STRING, VARIABLE_LENGTH_BYTES, DataType
+from zarrfs.model.data_type import STRING, VARIABLE_LENGTH_BYTES, DataType, is_small
 from zarrfs.model.unparsed import Unparsed
 from zarrfs.model.variable_fill import variable_from_json, variable_to_json
 
@@ -53,9 +54,12 @@ _MAX_TEXT_NBYTES = 1 << 20
 def has_form(data_type: DataType) -> bool:
     """True if elements of this type can be named by ``_FillValue``."""
     # The usual types first: comparing types takes longer.
-    if data_type.dtype.kind in _KINDS and data_type.npy_dtype == data_type.dtype:
-        return True
-    return data_type in (STRING, VARIABLE_LENGTH_BYTES)
+    return _is_usual(data_type.dtype) or data_type in (STRING, VARIABLE_LENGTH_BYTES)
+
+
+@lru_cache(64)
+def _is_usual(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in _KINDS and not is_small(dtype)
 
 
 def is_read_back(data_type: DataType) -> bool:
