@@ -87,3 +87,42 @@ def test_without_a_watch_nothing_is_kept_for_longer(tmp_path: Path) -> None:
         await store.aclose()
 
     trio.run(main)
+
+
+def test_a_request_that_changes_names_in_a_folder_sends_no_notice_of_that_folder(tmp_path: Path) -> None:
+    """The kernel drops the folder's attributes by itself. Of one that fails it keeps them, and nothing has changed."""
+
+    async def main() -> None:
+        store = FolderStore(str(write(tmp_path / "store", SMALL)))
+        async with direct(store, cache_dir=str(tmp_path)) as driver:
+            folder = (await looked_up(driver, b"raw")).st_ino
+            driver.notifier.inodes.clear()
+            for name in (b"one", b"two"):
+                await driver.handlers.getattr(folder, CONTEXT)  # type: ignore[arg-type]
+                await driver.handlers.mkdir(folder, pyfuse3.FileNameT(name), pyfuse3.ModeT(0o755), CONTEXT)  # type: ignore[arg-type]
+            await driver.handlers.getattr(folder, CONTEXT)  # type: ignore[arg-type]
+            await driver.handlers.rmdir(folder, pyfuse3.FileNameT(b"one"), CONTEXT)  # type: ignore[arg-type]
+            assert folder not in dict(driver.notifier.inodes)
+        await store.aclose()
+
+    trio.run(main)
+
+
+def test_a_folder_that_changes_again_before_the_kernel_asks_is_told_of_once(tmp_path: Path) -> None:
+    """Each change of the store would be two notices and two requests more, of the views' folders and of the root."""
+
+    async def main() -> None:
+        store = FolderStore(str(write(tmp_path / "store", SMALL)))
+        async with direct(store, cache_dir=str(tmp_path)) as driver:
+            folder, shown = (await looked_up(driver, b"raw")).st_ino, (await looked_up(driver, b"chunks")).st_ino
+            root = await driver.handlers.getattr(pyfuse3.ROOT_INODE, CONTEXT)  # type: ignore[arg-type]
+            for name, told in ((b"one", 1), (b"two", 1), (b"three", 2)):
+                await driver.handlers.mkdir(folder, pyfuse3.FileNameT(name), pyfuse3.ModeT(0o755), CONTEXT)  # type: ignore[arg-type]
+                assert [each[1] for each in driver.notifier.entries].count("chunks") == told
+                if name == b"two":
+                    await looked_up(driver, b"chunks")
+            assert {ino for ino, _ in driver.notifier.inodes} <= {shown}
+            assert (await driver.handlers.getattr(pyfuse3.ROOT_INODE, CONTEXT)).st_mtime_ns == root.st_mtime_ns  # type: ignore[arg-type]
+        await store.aclose()
+
+    trio.run(main)

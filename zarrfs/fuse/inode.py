@@ -23,8 +23,8 @@ class Inode:
     file. ``doubtful``: several answers were given, and it is unknown which one the kernel took last. ``is_folder``: the kernel's type of
     it, which never changes; None if the kernel has none. ``size``: the kernel's size of a file, in bytes, -1 if unknown. ``pages``: the
     oldest `Handle.pages` of pages that the kernel may have, None if unknown. ``writes``: number of WRITE requests. ``expired``: the
-    kernel has dropped its attributes since the last answer that had them. ``below``: the inodes in a folder, without those that were only
-    listed.
+    kernel has dropped its attributes since the last answer that had them. ``name_expired``: the kernel was told to look its name up at
+    its next use, and has not done so. ``below``: the inodes in a folder, without those that were only listed.
     """
 
     __slots__ = (
@@ -40,6 +40,7 @@ class Inode:
         "is_folder",
         "lookups",
         "name",
+        "name_expired",
         "open_handles",
         "pages",
         "parent",
@@ -61,6 +62,7 @@ class Inode:
         self.pages: object = None
         self.writes = 0
         self.expired = False
+        self.name_expired = False
         self.below: set[Inode] | None = None
         self._node: VfsNode | None = None
         self._node_ns = 0

@@ -110,7 +110,7 @@ class InodeTable:
             inode = self._displace(parent, name)
         inode.is_folder = is_folder
         inode.stamp = stamp
-        inode.expired = False
+        inode.expired = inode.name_expired = False
         inode.lookups += 1
         return inode
 

@@ -80,33 +80,41 @@ class KernelCache:
         return self.epoch
 
     @contextmanager
-    def leaving(self, inode: Inode | None, *folders: Inode, of_move: bool) -> Iterator[Leaving]:
-        """Let the body answer a request that takes its name from ``inode``; a notice of that is not needed: the kernel does the same.
-
-        ``folders``: those in which the request changes names, whose attributes the kernel drops by itself. ``of_move``: the request
-        renames it, and its bytes and attributes are the same at the new name.
-        """
-        leaving, path = Leaving(of_move), inode.path if inode is not None else None
-        # The path is that of another request if a folder above was replaced.
-        is_told = path is not None and path not in self._leaving
-        if path is not None and is_told:
-            self._leaving[path] = leaving
+    def changing_names(self, *folders: Inode) -> Iterator[None]:
+        """Let the body answer a request that changes names in these folders: the kernel then drops their attributes by itself."""
         expired = [folder for folder in folders if not folder.expired]
         for folder in expired:
             folder.expired = True
         try:
-            yield leaving
+            yield
         except BaseException:
-            # The kernel keeps the name, and the attributes of the folders.
-            if path is not None and is_told:
-                del self._leaving[path]
+            # The kernel keeps their attributes.
             for folder in expired:
                 folder.expired = False
                 self._folder_changed(folder.path)
-            for _ in self._changing(leaving.entries, external=False):
-                pass
             raise
-        if path is not None and is_told:
+
+    @contextmanager
+    def leaving(self, inode: Inode | None, *folders: Inode, of_move: bool) -> Iterator[Leaving]:
+        """Let the body answer a request that takes its name from ``inode``; a notice of that is not needed: the kernel does the same.
+
+        ``folders``: see `changing_names`. ``of_move``: the request renames it, and its bytes and attributes are the same at the new name.
+        """
+        leaving, path = Leaving(of_move), inode.path if inode is not None else None
+        with self.changing_names(*folders):
+            if path is None or path in self._leaving:
+                # The path is that of another request if a folder above was replaced.
+                yield leaving
+                return
+            self._leaving[path] = leaving
+            try:
+                yield leaving
+            except BaseException:
+                del self._leaving[path]
+                # The kernel keeps the name.
+                for _ in self._changing(leaving.entries, external=False):
+                    pass
+                raise
             del self._leaving[path]
 
     def forgotten(self, path: str, superseded: Container[str]) -> Iterator[None]:
@@ -162,11 +170,18 @@ class KernelCache:
                 inode.changed()
             unheard = external and not entry.known and not inode.open_handles and _is_one_value(inode.node)
             superseded = entry.superseded or unheard
-            if (entry.gone or superseded) and inode.parent is not None:
+            if superseded or not inode.is_folder:
+                if (entry.gone or superseded) and inode.parent is not None:
+                    self._notifier.entry(inode.parent.ino, inode.name)
+            elif entry.gone and inode.parent is not None and not inode.name_expired:
                 # Mostly the folder is still there: an invalidated name would make it a removed one for programs that stand in it.
-                self._notifier.entry(inode.parent.ino, inode.name, may_stay=inode.is_folder is True and not superseded)
+                self._notifier.entry(inode.parent.ino, inode.name, may_stay=True)
+                inode.name_expired = True
             if superseded:
                 self._superseded(inode)
+            elif inode.is_folder:
+                if inode.node is None:
+                    self._attributes_changed(inode)
             elif inode.node is None or isinstance(inode.node, File):
                 # Until the kernel has the notice, an open would combine the old size with the new bytes.
                 inode.doubtful = inode.doubtful or not entry.known
@@ -178,7 +193,11 @@ class KernelCache:
         """Invalidate the attributes of the folder at ``path``, in which a name or value has changed, once until the kernel asks again."""
         self._record(path)
         folder = self._inodes.find(path)
-        if folder is not None and not folder.expired:
+        if folder is not None and not (isinstance(folder.node, Directory) and folder.node.keeps_its_time):
+            self._attributes_changed(folder)
+
+    def _attributes_changed(self, folder: Inode) -> None:
+        if not folder.expired:
             self._notifier.inode(folder.ino, attributes_only=True)
             folder.expired = True
 

@@ -66,8 +66,7 @@ class Operations(pyfuse3.Operations):
         return self._attributor.entry(entry.ino, attributes, epoch, entry.path, settled=bool(entry.stamp))
 
     async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
-        # Not guarded: FORGET has no answer, so not even a FUSEError may be raised. `InodeTable.forget` raises nothing. One request may
-        # contain 65,000 inodes.
+        # Not guarded: FORGET has no answer, not even an error. `InodeTable.forget` raises none. One request may contain 65,000 inodes.
         for index, (ino, count) in enumerate(inode_list, 1):
             self.inodes.forget(ino, count)
             if not index % _FORGOTTEN_AT_ONCE:
@@ -120,7 +119,8 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, mode: pyfuse3.ModeT, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         parent, text, since_ns = self.inodes[parent_inode], text_of(name), time.monotonic_ns()
-        return await self._referred(parent, text, await (await self.session.directory(parent)).mkdir(text), since_ns)
+        with self.session.kernel_cache.changing_names(parent):
+            return await self._referred(parent, text, await (await self.session.directory(parent)).mkdir(text), since_ns)
 
     @guarded
     async def unlink(self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext) -> None:
@@ -140,7 +140,8 @@ class Operations(pyfuse3.Operations):
         parent, text = self.inodes[parent_inode], text_of(name)
         self.session.require_listed(parent, text)
         removed = self.inodes.find(below(parent, text))
-        with self.session.notifier.locked((parent.ino, text), also=numbers_of(removed)):
+        locked = self.session.notifier.locked((parent.ino, text), also=numbers_of(removed))
+        with locked, self.session.kernel_cache.changing_names(parent):
             await (await self.session.directory(parent)).rmdir(text)
             self.session.vanished(parent, text)
             self.session.unlist(parent, text)
@@ -199,11 +200,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def symlink(
-        self,
-        parent_inode: pyfuse3.InodeT,
-        name: pyfuse3.FileNameT,
-        target: pyfuse3.FileNameT,
-        ctx: pyfuse3.RequestContext,
+        self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, target: pyfuse3.FileNameT, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         raise OperationUnsupported("symbolic links are not supported")
 

@@ -68,9 +68,13 @@ class VfsNode(abc.ABC):
 
 
 class Directory(VfsNode):
-    """A directory: names, and their nodes. ``verbatim``: a file that the store has renamed has the same bytes and attributes."""
+    """A directory: names, and their nodes.
+
+    ``verbatim``: a file that the store has renamed has the same bytes and attributes. ``keeps_its_time``: whatever changes in it.
+    """
 
     verbatim: bool = False
+    keeps_its_time: bool = False
 
     @property
     def is_outdated(self) -> bool:

@@ -19,6 +19,8 @@ class MountRoot(Directory):
 
     A folder that is removed is gone until it is made again: programs that write a hierarchy anew remove its folder first."""
 
+    keeps_its_time = True
+
     def __init__(self, views: Mapping[str, Directory], plugins: Sequence[ViewPlugin], mounted_ns: int) -> None:
         self._views = views
         self._removed: set[str] = set()
