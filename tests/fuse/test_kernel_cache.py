@@ -9,12 +9,14 @@ import pyfuse3
 import pytest
 import trio
 
-from tests.support.drivers import DirectDriver, direct
+from tests.support.drivers import DirectDriver, RecordingNotifier, direct
 from tests.support.small_stores import SMALL, write
+from zarrfs.fuse import kernel_cache
 from zarrfs.fuse.inodes import InodeTable
 from zarrfs.fuse.kernel_cache import WATCHED_SECONDS, KernelCache
 from zarrfs.stores.folder import watch
 from zarrfs.stores.folder.store import FolderStore
+from zarrfs.vfs.changed_entry import ChangedEntry
 
 CONTEXT = SimpleNamespace(uid=0, gid=0, pid=0, umask=0)
 
@@ -39,6 +41,29 @@ def test_what_may_have_changed_while_it_was_looked_up_is_not_kept_for_longer() -
     kept.changed([])
     assert kept.seconds(before) == (10, 10)
     assert kept.seconds(kept.epoch) == (10, WATCHED_SECONDS)
+
+
+def test_of_many_folders_whose_names_have_expired_the_oldest_are_invalidated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the kernel and the daemon hold all folders that others have removed, as none looks for them again."""
+    monkeypatch.setattr(kernel_cache, "_EXPIRED_KEPT", 2)
+    inodes, notifier = InodeTable(None), RecordingNotifier()  # type: ignore[arg-type]
+    kept = KernelCache(inodes, notifier, timeout=10, is_watched=lambda: True)  # type: ignore[arg-type]
+
+    def told_of(name: str) -> list[tuple[int, str]]:
+        notifier.entries.clear()
+        for _ in kept.changed([ChangedEntry(path=name, gone=True)], external=True):
+            pass
+        return notifier.entries.copy()
+
+    for name in "abcde":
+        inodes.refer(inodes.root, name, is_folder=True)
+    root = inodes.root.ino
+    assert told_of("a") + told_of("b") + told_of("a") == [(root, "a"), (root, "b")]
+    assert told_of("c") == [(root, "c"), (root, "a")]
+    inodes.refer(inodes.root, "b", is_folder=True)
+    assert told_of("d") == [(root, "d")], "b was looked up again"
+    inodes.forget(inodes.refer(inodes.root, "c", is_folder=True).ino, 2)
+    assert told_of("e") == [(root, "e")], "c is forgotten"
 
 
 async def looked_up(driver: DirectDriver, *names: bytes) -> pyfuse3.EntryAttributes:

@@ -24,6 +24,8 @@ from zarrfs.vfs.node import Directory, File, VfsNode
 WATCHED_SECONDS = 300.0
 
 _RECORDS = 1 << 16
+# Folders whose names have expired and were not looked up since.
+_EXPIRED_KEPT = 4096
 
 
 @dataclass(slots=True)
@@ -43,6 +45,8 @@ class KernelCache:
         self._timeout = timeout
         self._is_watched = is_watched
         self._leaving: dict[str, Leaving] = {}
+        # The oldest first.
+        self._expired: dict[Inode, None] = {}
         # The epoch of the last change of a path, by its hash: of many changes during a long listing, each concerns few other names.
         self._changed = array("Q", bytes(8 * _RECORDS))
         self._all_changed = 0
@@ -176,7 +180,7 @@ class KernelCache:
             elif entry.gone and inode.parent is not None and not inode.name_expired:
                 # Mostly the folder is still there: an invalidated name would make it a removed one for programs that stand in it.
                 self._notifier.entry(inode.parent.ino, inode.name, may_stay=True)
-                inode.name_expired = True
+                self._expire(inode)
             if superseded:
                 self._superseded(inode)
             elif inode.is_folder:
@@ -188,6 +192,20 @@ class KernelCache:
                 # After a write the kernel requests the attributes again by itself.
                 if not (entry.known and inode.expired):
                     self._notifier.inode(inode.ino, attributes_only=entry.known)
+
+    def _expire(self, inode: Inode) -> None:
+        """Record that the name of a folder has expired; of too many, invalidate the oldest.
+
+        The kernel holds such a name until it is looked up, or memory is short: of folders that are gone, for long.
+        """
+        inode.name_expired = True
+        self._expired.pop(inode, None)
+        self._expired[inode] = None
+        if len(self._expired) > _EXPIRED_KEPT:
+            oldest = next(iter(self._expired))
+            del self._expired[oldest]
+            if oldest.name_expired and oldest.parent is not None and self._inodes.find(oldest.path) is oldest:
+                self._notifier.entry(oldest.parent.ino, oldest.name)
 
     def _folder_changed(self, path: str) -> None:
         """Invalidate the attributes of the folder at ``path``, in which a name or value has changed, once until the kernel asks again."""
