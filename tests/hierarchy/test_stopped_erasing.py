@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import trio_test
 
-from tests.hierarchy.test_several_steps import CASES, OLD, STORES, Faulty, Killed, _expect, _folder, _options, _prepare
+from tests.hierarchy.test_several_steps import CASES, OLD, STORES, Case, Faulty, Killed, _expect, _folder, _options, _prepare
 from tests.support.trees import load, names, tree_over
 from zarrfs.errors import NoSuchEntry, StoreFull
 from zarrfs.keys import Prefix
@@ -22,6 +22,17 @@ ERASE, RENAME_OVER = CASES[2], CASES[4]
 def values_of_a(store: Path) -> set[str]:
     """Return the keys of the array ``g/a``: its document, and its chunks."""
     return {each.name for each in store.rglob("*") if each.is_file() and "/g/a" in str(each.relative_to(store))}
+
+
+async def _killed(case: Case, path: Path, dialect: str, at: int) -> None:
+    """Run the operation of ``case`` on the store at ``path``, in a process that is killed at its step ``at``."""
+    store = Faulty(path, STORES["exchange"])
+    store.at, store.kills = at, True
+    with suppress(Killed, BaseExceptionGroup):
+        async with tree_over(store, f"file:{path}", **_options(dialect)) as tree:
+            await case.does(tree)
+    store.end_process()
+    await store.inner.aclose()
 
 
 @pytest.mark.logs("")
@@ -75,13 +86,7 @@ def test_what_another_program_stores_after_the_kill_stays(dialect: str, with_doc
 
     async def attempt(at: int) -> None:
         path, url, options = tmp_path / "store", f"file:{tmp_path / 'store'}", _options(dialect)
-        store = Faulty(path, STORES["exchange"])
-        store.at, store.kills = at, True
-        with suppress(Killed, BaseExceptionGroup):
-            async with tree_over(store, url, **options) as tree:
-                await ERASE.does(tree)
-        store.end_process()
-        await store.inner.aclose()
+        await _killed(ERASE, path, dialect, at)
         if (path / document).exists() or not list(path.glob(".zarrfs/*/intent.json")):
             return
         was_erased.append(at)
@@ -132,13 +137,7 @@ def test_an_array_that_was_renamed_over_does_not_return_when_its_successor_is_re
 
     async def attempt(at: int) -> bool:
         path, url, options = tmp_path / "store", f"file:{tmp_path / 'store'}", _options("v3")
-        store = Faulty(path, STORES["exchange"])
-        store.at, store.kills = at, True
-        with suppress(Killed, BaseExceptionGroup):
-            async with tree_over(store, url, **options) as tree:
-                await RENAME_OVER.does(tree)
-        store.end_process()
-        await store.inner.aclose()
+        await _killed(RENAME_OVER, path, "v3", at)
         is_renamed = not (path / "g/a").exists()
         if is_renamed:
             shutil.rmtree(path / "g/b")

@@ -84,7 +84,7 @@ class KernelCache:
         return self.epoch
 
     @contextmanager
-    def changing_names(self, *folders: Inode) -> Iterator[None]:
+    def dropping_attributes(self, *folders: Inode) -> Iterator[None]:
         """Let the body answer a request that changes names in these folders: the kernel then drops their attributes by itself."""
         expired = [folder for folder in folders if not folder.expired]
         for folder in expired:
@@ -102,10 +102,10 @@ class KernelCache:
     def leaving(self, inode: Inode | None, *folders: Inode, of_move: bool) -> Iterator[Leaving]:
         """Let the body answer a request that takes its name from ``inode``; a notice of that is not needed: the kernel does the same.
 
-        ``folders``: see `changing_names`. ``of_move``: the request renames it, and its bytes and attributes are the same at the new name.
+        ``folders``: see `dropping_attributes`. ``of_move``: the request renames it, and its bytes and attributes are the same then.
         """
         leaving, path = Leaving(of_move), inode.path if inode is not None else None
-        with self.changing_names(*folders):
+        with self.dropping_attributes(*folders):
             if path is None or path in self._leaving:
                 # The path is that of another request if a folder above was replaced.
                 yield leaving

@@ -119,7 +119,7 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: pyfuse3.InodeT, name: pyfuse3.FileNameT, mode: pyfuse3.ModeT, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         parent, text, since_ns = self.inodes[parent_inode], text_of(name), time.monotonic_ns()
-        with self.session.kernel_cache.changing_names(parent):
+        with self.session.kernel_cache.dropping_attributes(parent):
             return await self._referred(parent, text, await (await self.session.directory(parent)).mkdir(text), since_ns)
 
     @guarded
@@ -141,7 +141,7 @@ class Operations(pyfuse3.Operations):
         self.session.require_listed(parent, text)
         removed = self.inodes.find(below(parent, text))
         locked = self.session.notifier.locked((parent.ino, text), also=numbers_of(removed))
-        with locked, self.session.kernel_cache.changing_names(parent):
+        with locked, self.session.kernel_cache.dropping_attributes(parent):
             await (await self.session.directory(parent)).rmdir(text)
             self.session.vanished(parent, text)
             self.session.unlist(parent, text)

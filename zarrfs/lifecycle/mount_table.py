@@ -81,7 +81,7 @@ def mounts_around(path: str) -> list[Mount]:
     ]
 
 
-def place_of(path: str) -> tuple[str, str] | None:
+def source_of(path: str) -> tuple[str, str] | None:
     """Return the device number of the file system of ``path`` (absolute, without symlinks), and the path in it; None if unknown.
 
     Bind mounts give one place several paths."""

@@ -20,7 +20,7 @@ from zarrfs.errors import FuseUnavailable, MountpointUnusable
 from zarrfs.lifecycle import dead_mounts, programs
 from zarrfs.lifecycle.dead_mounts import Life, life_of
 from zarrfs.lifecycle.detaching import may_detach, user_of
-from zarrfs.lifecycle.mount_table import FSTYPE, mount_at, place_of, resolved
+from zarrfs.lifecycle.mount_table import FSTYPE, mount_at, resolved, source_of
 from zarrfs.options.config import MountConfig
 from zarrfs.stores import own_files
 
@@ -159,19 +159,19 @@ def _contains(folder: Path, path: Path) -> bool:
     if path.is_relative_to(folder):
         return True
     try:
-        found, place = os.stat(folder), place_of(str(folder))
+        found, source = os.stat(folder), source_of(str(folder))
     except OSError:
         return False
     for each in (path, *path.parents):
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.stat(each), found) or _lies_in(place_of(str(each)), place):
+            if os.path.samestat(os.stat(each), found) or _lies_in(source_of(str(each)), source):
                 return True
     return False
 
 
-def _lies_in(place: tuple[str, str] | None, of: tuple[str, str] | None) -> bool:
-    """Return True if ``place`` is that ``of`` a folder, or one in it."""
-    return place is not None and of is not None and place[0] == of[0] and Path(place[1]).is_relative_to(of[1])
+def _lies_in(source: tuple[str, str] | None, of: tuple[str, str] | None) -> bool:
+    """Return True if ``source`` is that ``of`` a folder, or one in it."""
+    return source is not None and of is not None and source[0] == of[0] and Path(source[1]).is_relative_to(of[1])
 
 
 def check_fuse(config: MountConfig, device: str = "/dev/fuse", fuse_conf: str = "/etc/fuse.conf") -> None:
