@@ -338,6 +338,13 @@ class DialectConformance:
         for key in layout.consolidated_keys(path):
             assert layout.node_of_document(key) in (ROOT, *path.ancestors(), path)
 
+    @given(path=PATHS)
+    def test_names_of_documents_are_those_of_their_keys(self, dialect: Dialect, path: NodePath) -> None:
+        layout = dialect.create(Prefix(""))
+        assert bool(layout.document_names) <= layout.per_node
+        if layout.document_names and path != ROOT:
+            assert set(layout.document_keys(path)) == {path.prefix.key(name) for name in layout.document_names}
+
     @unhurried
     @given(prefix=PREFIXES, path=PATHS, encoding=st.sampled_from(KEY_ENCODINGS), coords=st.lists(st.integers(0, 99), max_size=3))
     def test_a_chunk_is_no_document(

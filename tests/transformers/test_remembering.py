@@ -69,6 +69,15 @@ async def test_names_that_are_not_all_of_a_folder_are_not_taken_for_it() -> None
 
 
 @trio_test
+async def test_the_first_names_of_a_large_folder_are_requested_once() -> None:
+    asked, store = await both()
+    for _ in range(2):
+        assert [name for name, *_ in await store.peek(NAMES, 1) or ()] == ["a"]
+        assert [name for name, *_ in await store.peek(NAMES, 2) or ()] == ["a", "b"]
+    assert asked.requests == ["peek d/"] * 2
+
+
+@trio_test
 async def test_an_absent_folder_is_told_from_an_empty_one() -> None:
     _, store = await both()
     assert await listed(store, Prefix("none/")) == []

@@ -129,6 +129,8 @@ class Layout(abc.ABC):
 
     dialect: Dialect
     prefix: Prefix
+    document_names: ClassVar[frozenset[str]] = frozenset()
+    """Names of the documents of any node but the root, all of them in its folder; empty if they may lie elsewhere."""
     copy_only: bool = False
     """True if the consolidated copy describes nodes that no key in the store implies: the hierarchy has no documents of its own."""
 

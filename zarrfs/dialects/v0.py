@@ -67,6 +67,7 @@ class V0Layout(ArraysOnlyLayout):
 
     array_name: ClassVar[str] = ZMETA
     attributes_name: ClassVar[str] = ZATTR
+    document_names: ClassVar[frozenset[str]] = frozenset((ZMETA, ZATTR))
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
         return self.listing_prefix(path).child(ZDATA)

@@ -99,7 +99,7 @@ class NewNodes:
         if owner is not None:
             return owner
         name = await self._dialect_beside(path, layouts)
-        layout = layouts.get(name) if name is not None else self._hierarchy.new_layout(self._new_dialect)
+        layout = layouts.get(name) if name is not None else self._hierarchy.roots.new(self._new_dialect)
         if layout is None:
             raise MetadataError(f"{path}: no node of {self._new_dialect} can be created in this store", key=path)
         return layout

@@ -36,7 +36,7 @@ from zarrfs.hierarchy.probe import Document
 from zarrfs.hierarchy.queued import QueuedShards
 from zarrfs.hierarchy.roots import Roots
 from zarrfs.hierarchy.roots import dialects as all_dialects
-from zarrfs.hierarchy.stored_documents import StoredDocuments, contents
+from zarrfs.hierarchy.stored_documents import IsOther, StoredDocuments, contents
 from zarrfs.hierarchy.undefined_fills import UndefinedFills
 from zarrfs.hierarchy.unforeseen import reason_of, unusable
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
@@ -140,7 +140,8 @@ class Hierarchy:
         known = await self._lookup(path)
         node, own = known.node, [] if isinstance(known.node, UnsupportedNode) else [known.document[0]]
         others = [each for each in await self.roots.layouts_at(path) if node is None or each.dialect.name != node.dialect]
-        found = await self.stored.describing(path, others) + await self.roots.hidden_at(path, own)
+        probe = self.stored.probe(path, others, None, self.stored.get_small)
+        found = await self.stored.describing(probe) + await self.roots.hidden_at(probe, own)
         return [name for name in dict.fromkeys(found) if node is None or name != node.dialect]
 
     def folder_of(self, path: NodePath) -> Prefix:
@@ -155,13 +156,9 @@ class Hierarchy:
         """Return the document from which the node at ``path`` is known, valid or not any more."""
         return known.document if (known := self._known.get(path)) is not None else (None, None)
 
-    def new_layout(self, dialect: str) -> Layout | None:
-        """Return a layout of a dialect with its root at that of a store without one; None for an unknown name."""
-        return self.roots.new(dialect)
-
     async def is_described(self, path: NodePath, layout: Layout) -> bool:
         """Return True if the store holds documents of the layout for a node at ``path``, valid or bad."""
-        return bool(await self.stored.describing(path, [layout]))
+        return bool(await self.stored.describing(self.stored.probe(path, [layout], None, self.stored.get_small)))
 
     async def documents(self, keys: Iterable[Key]) -> dict[Key, bytes]:
         """Return `StoredDocuments.get` without what is known of the documents."""
@@ -220,11 +217,11 @@ class Hierarchy:
             async for each in found:
                 yield each
 
-    async def child_names(self, path: NodePath, times: ListedTimes | None = None) -> set[str]:
-        """Return the names of possible nodes directly below ``path``. ``times``: receives those of their folders."""
+    async def child_names(self, path: NodePath, times: ListedTimes | None = None, is_other: IsOther | None = None) -> set[str]:
+        """Return `StoredDocuments.child_names`, with the names of empty groups of this mount."""
         if times is not None:
             times.begin(self.ttl, lambda: self._epoch)
-        return self.empty_groups.names_in(path) | await self.stored.child_names(path, await self.layouts(path), times)
+        return self.empty_groups.names_in(path) | await self.stored.child_names(path, await self.layouts(path), times, is_other)
 
     def changed(self, key_or_prefix: str, *, is_prefix: bool) -> NodeChanges:
         """Invalidate what a set or erase at a key or prefix concerns; return the nodes concerned."""

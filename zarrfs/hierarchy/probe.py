@@ -56,9 +56,22 @@ class Probe:
         self._peeked: dict[Prefix, Sequence[DirEntry] | None] = {}
         self._keys_of: dict[int, tuple[tuple[Key, ...], tuple[Key, ...]]] = {}
 
+    def requesting(self, get: GetDocuments) -> Probe:
+        """Return the same search with another ``get``; names that are known stay so."""
+        other = Probe(self._store, self.path, self._layouts, self._expected, get)
+        other._peeked = self._peeked
+        return other
+
     async def may_find(self) -> bool:
         """Return False if the names in the folder show that no layout has documents; the others are requested by `by_layout`."""
-        return bool(await self._open_questions(self._layouts))
+        layouts = await self.may_have_documents()
+        return bool(layouts) and bool(await self._open_questions(layouts))
+
+    async def may_have_documents(self) -> Sequence[Layout]:
+        """Return the layouts without those whose documents the names in the folder exclude; no key is computed for that."""
+        if self.path == ROOT or not self._store.capabilities.list or (names := await self._all_names(self.path.prefix)) is None:
+            return self._layouts
+        return [each for each in self._layouts if not each.document_names or not each.document_names.isdisjoint(names)]
 
     async def possible(self, keys: Iterable[Key]) -> list[Key]:
         """Return those of ``keys`` that may exist, by the names in the folder if they are known."""

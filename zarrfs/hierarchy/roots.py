@@ -28,7 +28,7 @@ from zarrfs.dialects.base import Dialect, Layout
 from zarrfs.dialects.rooted import RootedLayout
 from zarrfs.errors import StoreAccessDenied, UsageError
 from zarrfs.hierarchy.bound_paths import paths_of
-from zarrfs.hierarchy.probe import Document, GetDocuments
+from zarrfs.hierarchy.probe import Document, GetDocuments, Probe
 from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, contents, weight
 from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
@@ -181,21 +181,25 @@ class Roots:
         found = next((dialect for dialect in self._dialects if dialect.name == name), None)
         return None if found is None else found.create_in(form, Prefix("")) if form else found.create(Prefix(""))
 
-    async def hidden_at(self, path: NodePath, own: Collection[Key | None]) -> list[str]:
-        """Return the dialects of hierarchies with an entry point in the folder at ``path`` that are invalid, as it is a node's.
+    async def hidden_at(self, probe: Probe, own: Collection[Key | None]) -> list[str]:
+        """Return the dialects of hierarchies with an entry point in the folder of ``probe`` that are invalid, as it is a node's.
 
         ``own``: the keys of the documents that describe this node; they are no entry points.
         """
+        path = probe.path
         if path == ROOT or path in self._below:
             return []
         dialects = [each for each in self._dialects if not each.per_node and not set(own).issuperset(each.root_keys(path.prefix))]
         if not dialects:
             return []
+        # Several dialects have the same key: each document is requested once.
         keys = tuple(dict.fromkeys(key for each in dialects for key in each.root_keys(path.prefix)))
+        possible = await probe.possible(keys)
+        if not possible:
+            return []
         read: dict[Key, Document | StoreAccessDenied | None] = {}
         with suppress(LargeDocument):
-            # Several dialects have the same key: each document is requested once.
-            documents = await self._stored.get_small(keys)
+            documents = await self._stored.get_small(tuple(possible))
             read = {key: documents.get(key) for key in keys}
         return [each.name for each in dialects if (await self._open(each, path.prefix, read))[0]]
 

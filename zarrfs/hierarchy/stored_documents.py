@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -30,6 +30,10 @@ _NAME_NBYTES = 16
 _MEASURED_NBYTES = 4 << 20
 # Entries that are looked at to determine an encoding of chunk keys: more than an array has that are no chunks.
 _PEEKED = 64
+
+
+IsOther = Callable[[str], bool]
+"""Returns True for a name that is no node's."""
 
 
 class LargeDocument(Exception):
@@ -88,17 +92,17 @@ class StoredDocuments:
         """Return a `Probe` at ``path``. ``get``: `get_small`, or, for the holder of `turn`, `get`."""
         return Probe(self._store, path, layouts, expected, get)
 
-    async def describing(self, path: NodePath, layouts: Sequence[Layout]) -> list[str]:
-        """Return the dialects of ``layouts`` with a node at ``path``, valid or bad."""
+    async def describing(self, probe: Probe) -> list[str]:
+        """Return the dialects of the layouts of a probe (with `get_small`) that have a node at its path, valid or bad."""
         try:
-            return await self._describing(path, layouts, self.get_small)
+            return await self._describing(probe)
         except LargeDocument:
             async with self.turn:
-                return await self._describing(path, layouts, self.get)
+                return await self._describing(probe.requesting(self.get))
 
-    async def _describing(self, path: NodePath, layouts: Sequence[Layout], get: GetDocuments) -> list[str]:
+    async def _describing(self, probe: Probe) -> list[str]:
+        path = probe.path
         found: list[str] = []
-        probe = self.probe(path, layouts, None, get)
         if not await probe.may_find():
             return found
         async for layout, found_there in probe.by_layout():
@@ -111,8 +115,13 @@ class StoredDocuments:
                     found.append(layout.dialect.name)
         return found
 
-    async def child_names(self, path: NodePath, layouts: Iterable[Layout], times: ListedTimes | None = None) -> set[str]:
-        """Return the names of possible children of the group at ``path``. ``times``: receives those of their folders."""
+    async def child_names(
+        self, path: NodePath, layouts: Iterable[Layout], times: ListedTimes | None = None, is_other: IsOther | None = None
+    ) -> set[str]:
+        """Return the names of possible children of the group at ``path``. ``times``: receives those of their folders.
+
+        ``is_other``: for names to leave out.
+        """
         names: set[str] = set()
         listed: dict[Prefix, tuple[list[str], list[str]]] = {}
         for layout in layouts:
@@ -123,11 +132,15 @@ class StoredDocuments:
                 continue
             for prefix in layout.listing_prefixes(path):
                 keys, prefixes = await self._listed(prefix, listed, times)
+                if is_other is not None:
+                    prefixes = [name for name in prefixes if not is_other(name)]
+                if is_other is not None and not prefixes and layout.document_names:
+                    continue  # Its nodes are folders.
                 names |= await threads.cpu(_NAME_NBYTES * (len(keys) + len(prefixes)), layout.child_names, path, keys, prefixes)
             if copied and not layout.per_node:
                 # Arrays of the copy that have chunks, which lie elsewhere (see `copy_counts`).
                 names |= copied.intersection((await self._listed(layout.chunk_prefix(path), listed))[1])
-        return names
+        return names if is_other is None else {name for name in names if not is_other(name)}
 
     async def _listed(
         self, prefix: Prefix, listed: dict[Prefix, tuple[list[str], list[str]]], times: ListedTimes | None = None

@@ -167,10 +167,10 @@ async def _next(children: AsyncGenerator[Node]) -> tuple[Node | None, Exception 
 
 async def below_array(hierarchy: Hierarchy, node: ArrayNode) -> list[NodePath]:
     """Return nodes below an array, which no view shows since an array has no members. Incomplete if there are many."""
-    keys = node.metadata.chunk_key_encoding
-    names = sorted(name for name in await hierarchy.child_names(node.path) if not keys.may_begin(name, node.metadata.ndim))
+    keys, ndim = node.metadata.chunk_key_encoding, node.metadata.ndim
+    names = await hierarchy.child_names(node.path, is_other=lambda name: keys.may_begin(name, ndim))
     found: list[NodePath] = []
-    for name in names[:_FEW]:
+    for name in sorted(names)[:_FEW]:
         child = await hierarchy.node(node.path.child(name))
         if child is not None:
             found += [each.node.path async for each in _placed(hierarchy, child, 1, (False,), below_bad=True)]

@@ -18,11 +18,15 @@ _LARGEST_VALUE_NBYTES = 16 * 1024
 
 
 class RememberingStore(TransparentStore):
-    """Answers a listing or a `get_many` from memory if it was one of the last ``most``, and small. Changes meanwhile are not seen."""
+    """Answers a listing or a `get_many` from memory if it was one of the last ``most``, and small, and `peek` in any folder.
+
+    Changes meanwhile are not seen.
+    """
 
     def __init__(self, inner: Store, most: int = 1024) -> None:
         super().__init__(inner)
         self._listings: _Recent[Prefix, Sequence[DirEntry]] = _Recent(most)
+        self._firsts: _Recent[tuple[Prefix, int], Sequence[DirEntry]] = _Recent(most // 16)
         self._answers: _Recent[tuple[Key, ByteRange], Answer] = _Recent(most)
 
     async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
@@ -46,8 +50,12 @@ class RememberingStore(TransparentStore):
         # An empty listing does not tell whether the prefix exists.
         if known := self._listings.get(prefix):
             return known[:most]
-        found = await super().peek(prefix, most)
-        return self._listed(prefix, found) if found is not None and len(found) < most else found
+        first = self._firsts.get((prefix, most))
+        if first is None and (first := await super().peek(prefix, most)) is not None:
+            if len(first) < most:
+                return self._listed(prefix, first)
+            self._firsts.put((prefix, most), first)
+        return first
 
     async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
         found = {each: answer for each in key_ranges if (answer := self._answers.get(each)) is not None}

@@ -80,6 +80,7 @@ class V1Layout(ArraysOnlyLayout):
 
     array_name: ClassVar[str] = META
     attributes_name: ClassVar[str] = ATTRS
+    document_names: ClassVar[frozenset[str]] = frozenset((META, ATTRS))
     always_attributes: ClassVar[bool] = True
 
     dialect: V1

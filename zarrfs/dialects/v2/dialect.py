@@ -106,6 +106,8 @@ class V2Layout(Layout):
     ``copy_only``: the root has no document of its own, as in a store that has only the copy.
     """
 
+    document_names: ClassVar[frozenset[str]] = frozenset(_NAMES)
+
     prefix: Prefix
     copy: ConsolidatedCopy | None = None
     copy_only: bool = False

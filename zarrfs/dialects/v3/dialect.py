@@ -111,6 +111,8 @@ PLUGIN = V3()
 class V3Layout(Layout):
     """A hierarchy of the final v3. ``copy`` is the consolidated copy in its root group."""
 
+    document_names: ClassVar[frozenset[str]] = frozenset((DOCUMENT,))
+
     prefix: Prefix
     copy: ConsolidatedCopy | None = None
     dialect: V3 = PLUGIN
