@@ -47,6 +47,10 @@ class LiveArray(LiveNode):
         """True if this mount erased its document alone (see `has_lost`)."""
         self.is_successor: Callable[[ArrayNode, DocumentVersion], bool] | None = None
         """True for the array, with its document, that a save puts in its place, once that save has begun and until it has failed."""
+        self.replaces: LiveArray | None = None
+        """The array that it is to replace once it is created: until then it goes where that goes, and ends with it."""
+        self.is_being_replaced = False
+        """True while a save puts another array in its place, and as long as the outcome is unknown."""
         self._chunk_folder: Anchor | None = None
         """The folder of its chunks, where its document lies elsewhere."""
         self._owns_chunk_folder = False
@@ -197,6 +201,10 @@ class LiveArray(LiveNode):
     def is_replaced_by(self, found: ArrayNode, document: DocumentVersion) -> bool:
         """Return True if a save of this mount has put ``found``, with this document, in its place, whether or not that is reported."""
         return self.is_successor is not None and document != (self.document, self.generation) and self.is_successor(found, document)
+
+    def is_to_replace(self, live: LiveArray, path: NodePath) -> bool:
+        """Return True if it is to replace ``live``, known at ``path``, and that has not begun."""
+        return self.replaces is live and self.path == path and not live.is_being_replaced
 
     def is_affected_by(self, target: Key | Prefix) -> bool:
         """Return True if a change at ``target`` can replace or move the array."""

@@ -7,7 +7,7 @@ moves, erases or replaces documents, or the folders they lie in, runs within `St
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 
@@ -88,12 +88,13 @@ class LiveNodes:
         self._put(node)
         return node
 
-    def make(self, path: NodePath) -> LiveArray:
-        """Return an array that is being created at ``path``, without documents yet: it moves and ends with its folder.
+    def make(self, path: NodePath, over: LiveArray | None = None) -> LiveArray:
+        """Return an array that is being created at ``path``, without documents yet: it moves and ends with its folder, and with ``over``.
 
-        `at` does not return it: it may replace another array. Until it is in place its ``document`` is that of its group.
+        `at` does not return it: it may replace another array (``over``). Until it is in place its ``document`` is that of its group.
         """
         node = LiveArray(path, path.prefix, self._confirm_making)
+        node.replaces = over
         self._making.add(node)
         return node
 
@@ -109,14 +110,14 @@ class LiveNodes:
         self.changes += 1
         if (paths := self._paths_of(old, new)) is not None:
             self.bound_paths.moved(*paths)
-        with_it = []
+        with_it: dict[LiveArray, NodePath] = {}
         for node in self._affected(old):
             is_described = node.is_described_at(old)
             if not is_described and (node in self._making or self.lock.is_changing(node.path)):
                 continue
             path = moved_path(node.path, old, new)
             if node in self._making:
-                # A rename from exactly this prefix moves the content that the array replaces.
+                # A rename from exactly this prefix moves the content that the array replaces (`_put_moved`).
                 if old in (node.path.prefix, node.chunk_prefix):
                     continue
                 is_apart = node.chunk_prefix.startswith(APART)
@@ -134,20 +135,20 @@ class LiveNodes:
             self._forget(node)
             if node.document is not None:
                 self.set_document(node, (Key(new + node.document[len(old) :]), node.generation))
+            with_it[node] = node.path
             node.move(path, Prefix(new + node.chunk_prefix[len(old) :]))
-            with_it.append(node)
         self._put_moved(with_it)
 
     def renamed(self, path: NodePath, new_path: NodePath, moved: Sequence[tuple[Key | Prefix, Key | Prefix]]) -> None:
         """Record a move, by this mount, of the node at ``path`` and all below it, whose parts are apart: ``moved`` from, to."""
         self.changes += 1
         self.bound_paths.moved(path, new_path)
-        with_it = [
-            node
+        with_it = {
+            node: node.path
             for node in dict.fromkeys((*self.at_and_below(path), *self._making))
             # An array being created at exactly this path replaces the renamed one.
             if node.path.startswith(f"{path}/") or (node.path == path and node not in self._making)
-        ]
+        }
         for node in with_it:
             self._forget(node)
             if node.document is not None:
@@ -157,7 +158,7 @@ class LiveNodes:
                 else:
                     self.set_document(node, document)
             node.move(NodePath(f"{new_path}{node.path[len(path) :]}"), Prefix(relocated(node.chunk_prefix, moved)))
-        self._put_moved([node for node in with_it if node not in self._making])
+        self._put_moved({node: before for node, before in with_it.items() if node not in self._making})
         parts = [(old, new) for old, new in dict(moved).items() if isinstance(old, Prefix) and isinstance(new, Prefix) and new]
         self.on_moved(path.prefix, new_path.prefix, parts or None)
 
@@ -172,6 +173,8 @@ class LiveNodes:
                     node.end("lost its folder during creation")
             elif node.is_described_at(target) or (not self.lock.is_changing(node.path) and node.has_lost(chunks=True)):
                 node.erased_by_mount = not node.is_moved_away
+                for each in [each for each in self._making if each.is_to_replace(node, node.path) and node.erased_by_mount]:
+                    each.end(ERASED)
                 self._end(node, ERASED if node.erased_by_mount else GONE)
 
     def replaced(self, node: LiveArray, path: NodePath, chunk_prefix: Prefix) -> None:
@@ -423,9 +426,14 @@ class LiveNodes:
         self._by_path.put(path, node)
         self._by_chunk_prefix[node.chunk_prefix] = node
 
-    def _put_moved(self, nodes: Iterable[LiveArray]) -> None:
-        for node in nodes:
+    def _put_moved(self, nodes: Mapping[LiveArray, NodePath]) -> None:
+        """Register arrays that were moved from these paths, and take along what is to replace them."""
+        for node, before in nodes.items():
             self._put(node)
+            for each in [each for each in self._making if each.is_to_replace(node, before)]:
+                # Of another group, the document is not known yet.
+                each.document = each.document if before.parent == node.path.parent else None
+                each.move(node.path, each.chunk_prefix if each.chunk_prefix.startswith(APART) else node.path.prefix)
             if (open_array := node.open_array) is not None:
                 open_array.array.node = replace(open_array.array.node, path=node.path, chunk_prefix=node.chunk_prefix)
 

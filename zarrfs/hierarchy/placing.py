@@ -130,7 +130,14 @@ class Placing:
                 node = replace(node, attributes=self.keep(replaced))
         written = await documents_of(layout, node)
         self._intent.on_done = on_done
-        await self._put(layout, node, written, prefix_of(layout, node), before, chunks, over=over)
+        if live is not None:
+            live.is_being_replaced = True
+        try:
+            await self._put(layout, node, written, prefix_of(layout, node), before, chunks, over=over)
+        except BaseException:
+            if live is not None:
+                live.is_being_replaced = self._intent.is_unknown or self.is_unsettled
+            raise
         self.is_placed = self._intent.is_done = True
         await self._intent.done()
 

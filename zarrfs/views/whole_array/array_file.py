@@ -174,7 +174,7 @@ class WholeArrayContent(Content):
             if self._unpublished is None:
                 replaced = open_array.live if open_array is not None and self._live is None else self._live
                 self._before = replaced, replaced.layouts if replaced is not self._live and replaced is not None else self._layouts
-            making = self._context.hierarchy.live.make(self.path)
+            making = self._context.hierarchy.live.make(self.path, open_array.live if open_array is not None else None)
             self._stand_for(making)
             self._emptied = NewArrayStage(
                 self._context, making, self.ident, self.container, room, open_array, self._stored, self._closed

@@ -194,6 +194,7 @@ class NewArrayStage(Stage):
             self._size = size
 
     async def publish(self) -> None:
+        self._making.check()
         if self._head is None or self._writer is None or self._node is None:
             raise self._refused or ContentInvalid(
                 f"{self._ident}: no {self._container.suffix} header in its {self._size} bytes", key=self._ident
