@@ -22,6 +22,9 @@ from zarrfs.vfs.node import Handle, OpenFlags
 
 ZARRAY = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<f4", "fill_value": None, "order": "C"}
 ZARRAY |= {"compressor": None, "filters": None}
+ZARR_JSON = {"zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "float32", "fill_value": 0, "attributes": {}}
+ZARR_JSON |= {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}}
+ZARR_JSON |= {"chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}
 WRITE = OpenFlags(read=False, write=True)
 OPEN_TOO = pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
 
@@ -260,3 +263,38 @@ async def test_chunks_wait_on_where_the_answer_to_their_document_is_lost() -> No
         assert await read(folder, "0") == b"\1" * 8
         assert "a/0" in await contents(store)
         assert await s.tree.publish_all() == []
+
+
+@OPEN_TOO
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@trio_test
+async def test_a_chunk_that_waits_in_one_view_is_stored_when_another_view_makes_its_array(view: str, is_open: bool) -> None:
+    """It continued to wait, and hid the chunk that other views then stored under its name."""
+    files = {"chunks": ("a/0", "a/.zarray", ZARRAY), "zarr3": ("a/c/0", "a/zarr.json", ZARR_JSON)}
+    name, (_, document, content) = files[view][0], files["zarr3" if view == "chunks" else "chunks"]
+    async with tree_over(MemoryStore(), new_dialect="v3", new_codecs="none") as tree:
+        here, there = Scene(tree, MemoryStore(), view), Scene(tree, MemoryStore(), "zarr3" if view == "chunks" else "chunks")
+        await here.mkdir("a")
+        if view == "zarr3":
+            await here.mkdir("a/c")
+        await here.write(name, b"\1" * 8)
+        handle = await here.opened(name) if is_open else None
+        await there.write(document, content)
+        stored = (await read(tree, "npy/a.npy"))[128:]
+        assert stored == b"\1" * 8 + bytes(8)
+        await there.write(files[there.view][0], b"\2" * 8)
+        assert await here.read(name) == b"\2" * 8
+        if handle is not None:
+            await handle.release()
+
+
+@pytest.mark.logs("some of the waiting chunks were refused")
+@trio_test
+async def test_a_chunk_that_does_not_fit_the_array_made_in_another_view_is_refused() -> None:
+    async with tree_over(MemoryStore(), new_dialect="v3", new_codecs="none") as tree:
+        here, there = Scene(tree, MemoryStore()), Scene(tree, MemoryStore(), "zarr3")
+        await here.mkdir("a")
+        await here.write("a/0", b"\1" * 4)
+        with pytest.raises(ContentInvalid, match="some of the waiting chunks were refused"):
+            await there.write("a/zarr.json", ZARR_JSON)
+        assert (await read(tree, "npy/a.npy"))[128:] == bytes(16)

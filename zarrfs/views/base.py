@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zarrfs import durability
@@ -68,6 +68,8 @@ class ViewContext:
     node_attributes: NodeAttributes = field(default_factory=NodeAttributes)
     temporary_names: TemporaryNames = field(default_factory=TemporaryNames)
     temporaries: Temporaries = field(init=False)
+    on_array_written: list[Callable[[NodePath], Awaitable[None]]] = field(default_factory=list)
+    """Each is called with the path of an array whose document was written through a view: what waits for it in a view becomes its chunks."""
 
     def __post_init__(self) -> None:
         self.temporaries = Temporaries(self.staging)

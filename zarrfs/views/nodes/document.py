@@ -12,7 +12,7 @@ from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.dialects.documents import check_bare_tokens, parse_object
 from zarrfs.dialects.json_text import MAX_NBYTES, end_of_value
-from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry, StoreTimeout
+from zarrfs.errors import ContentInvalid, MetadataError, NoSuchEntry, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.hierarchy.new_nodes import reread_above
 from zarrfs.hierarchy.unforeseen import require_readable
 from zarrfs.keys import NodePath
@@ -22,7 +22,6 @@ from zarrfs.vfs.file import StagedFile
 from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.temporary import staged_in
 from zarrfs.views.group_directory import Child
-from zarrfs.views.nodes.undecided import chunks_from_undecided
 from zarrfs.views.nodes.view_format import DocumentContent, ViewFormat
 
 
@@ -97,10 +96,20 @@ class NodeDocument(DocumentContent):
             if await threads.cpu(len(written), self.is_equivalent, rendered, written):
                 self._state.wrote(self.ident, rendered, written, self._view_format.beyond(changed, self.name))
         if self.name in self._view_format.array_documents:
-            await chunks_from_undecided(self._view_format, self.path)
+            await self._store_waiting()
         await self._view_format.copies.came(self.path)
         if self.name == self._view_format.copy_document and b"consolidated" in written and isinstance(node, GroupNode):
             await self._view_format.copies.spelled(await self._node(), written)
+
+    async def _store_waiting(self) -> None:
+        """Let what waits for the array, in any view, become its chunks; raise the first failure after trying all."""
+        failed: list[Exception] = []
+        for become in self._context.on_array_written:
+            try:
+                await become(self.path)
+            except ZarrfsError as error:
+                failed.append(error)
+        raise_first(failed)
 
     async def _without_remains(self, written: bytes) -> bytes:
         """Return the document without the end of the previous one, over which a program wrote a shorter one in place.

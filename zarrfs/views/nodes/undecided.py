@@ -16,14 +16,14 @@ from zarrfs.views.nodes.view_format import NodeContent, ViewFormat
 
 
 async def chunks_from_undecided(view_format: ViewFormat, path: NodePath) -> None:
-    """Turn the files with names of chunks of the array at ``path``, written before its document, into these chunks.
+    """Turn the files with names of chunks of the array at ``path``, written in this view before its document, into these chunks.
 
     Those that a program is still writing are stored by their own close(2) (`become_chunk_if_possible`). Raises `ContentInvalid` for files
     that do not fit, and the error of the store for others; they continue to wait.
     """
     context = view_format.context
     open_array = await context.hierarchy.array(path)
-    if open_array is None:
+    if open_array is None or view_format.reason_against(open_array.array.node) is not None:
         return
     keys, ndim = view_format.keys(open_array.array.node), open_array.array.metadata.ndim
     refused: list[ZarrfsError] = []

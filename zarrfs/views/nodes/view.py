@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from zarrfs.hierarchy.node_changes import NodeChange
 from zarrfs.keys import ROOT, NodePath, Prefix
@@ -11,6 +12,7 @@ from zarrfs.vfs import names
 from zarrfs.vfs.node import Directory
 from zarrfs.views.base import Affected, NamedEntry, View, path_of
 from zarrfs.views.nodes.folder import NodeFolder
+from zarrfs.views.nodes.undecided import chunks_from_undecided
 from zarrfs.views.nodes.view_format import ViewFormat
 
 
@@ -19,6 +21,7 @@ class NodeView(View):
 
     def __init__(self, view_format: ViewFormat) -> None:
         self._view_format = view_format
+        view_format.context.on_array_written.append(partial(chunks_from_undecided, view_format))
 
     def root(self) -> Directory:
         return NodeFolder(self._view_format, ROOT)
