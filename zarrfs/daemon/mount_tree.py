@@ -267,8 +267,10 @@ class MountTree:
 
     def _on_unpublished(self, ident: str, error: BaseException) -> None:
         self.losses.unpublished(self.staging, ident, error)
-        # The staged data is gone, but the kernel has pages of it.
-        self.changes.report([ChangedEntry(path=self.path_of(ident), gone=True)])
+        # The staged data is gone, but the kernel has pages of it. Readers keep both (`StagingArea.abandon`).
+        staged = self.staging.get(ident)
+        is_read = staged is not None and staged.handles > 1
+        self.changes.report([ChangedEntry(path=self.path_of(ident), gone=True, superseded=is_read)])
 
     def _on_watched(self, complete: bool) -> None:
         self.watched = complete

@@ -98,7 +98,7 @@ class StagedFile(File):
             await handle.release()
 
     async def _opened(self, flags: OpenFlags) -> Handle:
-        staged = self.area.acquire(self.content)
+        staged = self.area.acquire(self.content, writes=flags.write)
         try:
             if flags.write:
                 await staged.content.open_to_write()
@@ -116,17 +116,17 @@ class StagedFile(File):
             if snapshot is None and staged.size is None:
                 raise NoSuchEntry(f"{self.ident} is gone", key=self.ident)
         except BaseException:
-            await staged.release()
+            await staged.release(writes=flags.write)
             raise
         return StagedHandle(staged, flags, snapshot, epoch)
 
     async def create(self, flags: OpenFlags) -> Handle:
         """Stage the new, empty file and open it; it is published at the release of its last handle at the latest."""
-        staged = self.area.acquire(self.content)
+        staged = self.area.acquire(self.content, writes=flags.write)
         try:
             await staged.create()
         except BaseException:
-            await staged.release()
+            await staged.release(writes=flags.write)
             raise
         return StagedHandle(staged, flags, None, staged.epoch)
 
@@ -167,7 +167,6 @@ class StagedHandle(Handle):
         self._is_paged = True
         self._seen: SeenPages | None = None
         if flags.write:
-            staged.writers += 1
             self._see()
         elif snapshot is not None and staged.size is None:
             self.pages = snapshot.pages
@@ -275,8 +274,7 @@ class StagedHandle(Handle):
     async def release(self) -> None:
         await self._drop_snapshot()
         self._close_pages()
-        self._staged.writers -= self._flags.write
-        await self._staged.release()
+        await self._staged.release(writes=self._flags.write)
 
     async def set_mtime(self, mtime_ns: int) -> None:
         await self._staged.set_mtime(mtime_ns)

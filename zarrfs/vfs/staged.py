@@ -35,6 +35,9 @@ class Area(Protocol):
     def supersede(self, staged: Staged) -> None:
         """Detach the file: later opens of its name get another one."""
 
+    async def abandon(self, staged: Staged) -> None:
+        """Let the file publish nothing any more."""
+
     def forget(self, staged: Staged) -> None:
         """Remove the file from the index by name."""
 
@@ -59,10 +62,10 @@ class Staged:
         self.content = content
         self.handles = 0
         self.writers = 0
-        """Number of handles that may write."""
+        """Number of handles that may write, or are being opened for that."""
         self.orphan = False
         self.removed = False
-        """True if its name was removed after another file had taken it: it publishes nothing any more."""
+        """True if it publishes nothing any more: its name was removed after another file had taken it, or no writer could store it."""
         self.lost = False
         self.superseded = False
         self.epoch = 0
@@ -307,27 +310,37 @@ class Staged:
                 # May store more: chunks that publishing only queued for their shard.
                 await self.content.sync()
 
-    async def release(self) -> None:
-        """Remove one handle. The last one publishes the rest; a failure is recorded, since no program waits for it."""
+    async def release(self, *, writes: bool = False) -> None:
+        """Remove one handle. The last one that ``writes`` publishes the rest; a failure is recorded, since no program waits for it.
+
+        Readers keep what could not be stored, under no name: without a writer it is not stored over what others have stored since."""
+        self.writers -= writes
         try:
             # Meanwhile it may be opened, changed and released again: that is published here, too.
-            while self.handles == 1 and self.unpublished and await self._published_rest():
+            while self._is_left and await self._published_rest():
                 pass
+            if self._is_left:
+                await self.area.abandon(self)
         finally:
             self.handles -= 1
             if self.handles == 0:
                 self.area.forget(self)
                 await self.drop()
 
+    @property
+    def _is_left(self) -> bool:
+        """True if it has unpublished bytes and no writer."""
+        return self.unpublished and not self.writers
+
     async def _published_rest(self) -> bool:
-        """Publish the rest for the last handle; return False if that failed, which is recorded, and nothing was staged since."""
+        """Publish the rest for the last writer; return False if that failed, which is recorded, and nothing was staged since."""
         changed_ns = self._changed_ns
         try:
             with trio.CancelScope(shield=True):
                 await (self.fsync() if self.area.durable else self.publish_now())
         except Exception as error:  # noqa: BLE001 (the bytes are lost, whatever the error, and that has to be reported)
-            # If the file was opened meanwhile, they are still staged: the last handle publishes them.
-            if self.handles == 1:
+            # If the file was opened meanwhile, they are still staged: the last writer publishes them.
+            if self._is_left:
                 # The documents may reappear a moment later, after the last handle is gone.
                 reported = await self.area.saved(self, error) if isinstance(error, NodeInDoubt) else error
                 self.area.failed(self.content.ident, reported)

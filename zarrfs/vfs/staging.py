@@ -4,12 +4,12 @@ Each file that is open or not yet published has one `Staged`, shared by all its 
 five states:
 
     CLEAN       nothing staged; readers see the published value
-    TRUNCATED   emptied by O_TRUNC or just created; published at FSYNC or at the last RELEASE, *never at FLUSH*:
+    TRUNCATED   emptied by O_TRUNC or just created; published at FSYNC or at a writer's last RELEASE, *never at FLUSH*:
                 a shell's ``echo x > f`` sends OPEN|O_TRUNC, FLUSH, WRITE, FLUSH, and the first FLUSH must not publish emptiness
-    DIRTY       written to; published at FLUSH, FSYNC or the last RELEASE (mmap writes arrive after the last FLUSH)
+    DIRTY       written to; published at FLUSH, FSYNC or a writer's last RELEASE (mmap writes arrive after the last FLUSH)
     PUBLISHING  a publish is in progress; writers wait for it, readers do not
     FAILED      the last publish failed: the staged bytes are kept, and every FLUSH and FSYNC retries and reports the result,
-                until they are rewritten, or dropped at the last RELEASE (which records the failure, since no program gets it)
+                until they are rewritten, or given up at a writer's last RELEASE (which records the failure, since no program gets it)
 
 A file that loses its name while open (unlink, rename over) becomes an *orphan*: it keeps its bytes for its handles and publishes nothing
 any more. A file whose value is replaced through another view while it is read is *superseded*: its handles continue with the old value,
@@ -45,9 +45,9 @@ Failure = Callable[[str, BaseException], None]
 class StagingArea:
     """All staged files of a mount.
 
-    ``on_failure`` is called if the publish at a last RELEASE fails; ``save`` is called before that if the array may reappear: it saves
-    the bytes, and returns the error that names where. ``on_removed`` is called with the ident of a file that was removed, replaced by
-    another, or emptied and written anew, through this mount, ``on_published`` with that of a file after each publish. ``durable``: a
+    ``on_failure`` is called if the publish at a writer's last RELEASE fails; ``save`` is called before that if the array may reappear: it
+    saves the bytes, and returns the error that names where. ``on_removed`` is called with the ident of a file that was removed, replaced
+    by another, or emptied and written anew, through this mount, ``on_published`` with that of a file after each publish. ``durable``: a
     sync follows every publish. Staged bytes above ``spill_nbytes`` a file, or above ``budget`` together, go to ``directory``.
     """
 
@@ -85,8 +85,8 @@ class StagingArea:
         staged = self._staged.get(ident)
         return staged if staged is None or not staged.content.is_outdated else None
 
-    def acquire(self, content: Content) -> Staged:
-        """Return the staged file for ``content``, created if missing, and add one handle to it."""
+    def acquire(self, content: Content, *, writes: bool = False) -> Staged:
+        """Return the staged file for ``content``, created if missing, and add one handle to it, which may write if ``writes``."""
         staged = self.current(content.ident)
         if staged is None:
             if (outdated := self._staged.get(content.ident)) is not None:
@@ -94,6 +94,7 @@ class StagingArea:
             content = content.renewed()
             staged = self._staged[content.ident] = Staged(self, content)
         staged.handles += 1
+        staged.writers += writes
         return staged
 
     def unpublished_below(self, prefix: str) -> Iterator[Staged]:
@@ -287,6 +288,14 @@ class StagingArea:
         staged.superseded = True
         self.forget(staged)
         self._superseded.add(staged)
+
+    async def abandon(self, staged: Staged) -> None:
+        """Let a file that no writer could store publish nothing any more: its readers keep the bytes, others find what is stored."""
+        with self.moving(staged.content.ident), trio.CancelScope(shield=True):
+            staged.removed = True
+            self.supersede(staged)
+            if staged.stage is not None:
+                await staged.stage.unnamed()
 
     def forget(self, staged: Staged) -> None:
         """Remove a file from the index by name."""

@@ -69,7 +69,7 @@ class ViewContext:
     temporary_names: TemporaryNames = field(default_factory=TemporaryNames)
     temporaries: Temporaries = field(init=False)
     on_array_written: list[Callable[[NodePath], Awaitable[None]]] = field(default_factory=list)
-    """Each is called with the path of an array whose document was written through a view: what waits for it in a view becomes its chunks."""
+    """Called with the path of an array whose document was written through a view: what waits for it, in any, becomes its chunks."""
 
     def __post_init__(self) -> None:
         self.temporaries = Temporaries(self.staging)
