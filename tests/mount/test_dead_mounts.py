@@ -99,7 +99,7 @@ def test_a_store_in_a_dead_mount_is_named(store: Path) -> None:
         kill(mount.pid)
         for command in ("info", "check"):
             done = zarrfs(command, str(mount.path / "raw"))
-            assert done.returncode in (1, 3)
+            assert done.returncode == 1
             assert f"{mount.path}/raw" in done.stderr and done.stderr.endswith(f"{NOT_CONNECTED}\n"), done.stderr
 
 
@@ -142,6 +142,15 @@ def test_a_dead_mount_stays_until_there_is_something_in_its_place(store: Path, t
             assert "there is no store" in done.stderr and "daemon died" not in done.stderr
             with pytest.raises(OSError, match=NOT_CONNECTED):
                 os.listdir(mount.path)
+
+
+@pytest.mark.parametrize("command", ["info", "check"])
+def test_a_store_in_a_dead_mount_is_not_said_to_be_missing(store: Path, command: str) -> None:
+    """A script that creates a missing store would act on exit code 3."""
+    with mounted(store, ends_with=None) as mount, unmounted_at_last(mount.path):
+        kill(mount.pid)
+        done = zarrfs(command, str(mount.path))
+        assert done.returncode == 1 and "no store" not in done.stderr and NOT_CONNECTED in done.stderr, done
 
 
 @pytest.mark.full_length

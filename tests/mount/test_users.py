@@ -102,6 +102,17 @@ def test_log_cache_and_last_words_are_in_the_users_places() -> None:
     assert said[4] == "code 2"
 
 
+def test_an_archive_that_a_user_may_not_read_is_one_all_the_same() -> None:
+    """It was said to be no store, with the exit code of a missing one."""
+    said = run_as_users("""
+    echo '{"zarr_format": 2}' > "$W/.zgroup" && (cd "$W" && "$SCRIPTS/python" -m zipfile -c s.zip .zgroup) && chmod 0600 "$W/s.zip"
+    code as 65534 zarrfs info "$W/s.zip"
+    code as 65534 zarrfs mount "$W/s.zip" "$W/65534/m"
+    """).splitlines()
+    assert [line for line in said if line.startswith("code ")] == ["code 4"] * 2, said
+    assert sum("s.zip may not be read" in line for line in said) == 2
+
+
 @pytest.mark.full_length
 def test_two_users_at_once() -> None:
     said = lines("""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -11,9 +12,11 @@ from typing import TypeVar
 import trio
 
 from zarrfs import threads
-from zarrfs.errors import StoreAccessDenied, StoreNotFound, StoreTimeout, UsageError
+from zarrfs.errors import StoreAccessDenied, StoreError, StoreNotFound, StoreTimeout, UsageError
 from zarrfs.stores import own_files
+from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Store, StorePlugin
+from zarrfs.stores.os_errors import ABSENT
 from zarrfs.stores.urls import StoreUrl, parse, plugin_of_scheme, store_plugins
 
 T = TypeVar("T")
@@ -26,7 +29,8 @@ _LEAST = 0.05, 4096
 async def open_store(url: str, read_only: bool = False) -> Store:
     """Open the store that ``url`` names, without the layer `StoreUrl.unsharded`; the caller closes it.
 
-    Raises `UsageError` for an invalid URL, `StoreNotFound`, `StoreAccessDenied`; each with a one-line message for users.
+    Raises `UsageError` for an invalid URL, `StoreNotFound`, `StoreAccessDenied`, and `StoreError` if that is unknown; each with a
+    one-line message for users.
     """
     parsed = await _parsed(url)
     if parsed.layer is not None:
@@ -99,11 +103,18 @@ def _claimant(path: str) -> StorePlugin:
         if plugin.claims is not None and plugin.claims(path):
             return plugin
     try:
-        os.stat(path)
+        status = os.stat(path)
     except PermissionError as error:
         raise StoreAccessDenied(f"{path} may not be read", key=path) from error
     except OSError as error:
+        if error.errno not in ABSENT:
+            # Such as ENOTCONN, of a mount whose daemon was killed: there may be a store.
+            raise StoreError(f"opening {path}: {error.strerror}", key=path) from error
         raise StoreNotFound(f"there is no store {path}: {error.strerror}", key=path) from error
     except ValueError as error:
         raise UsageError(f"{path!r} cannot be a path: {error}") from error
+    if stat.S_ISREG(status.st_mode):
+        # No store recognizes a file that cannot be read: its error is the reason then.
+        file = ArchiveFile(path)
+        file.read(0, min(1, file.size), path)
     raise StoreNotFound(f"{path} is not a store: neither a folder nor a supported file", key=path)
