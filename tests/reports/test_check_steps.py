@@ -144,6 +144,18 @@ def test_what_cannot_be_written_to_cannot_be_repaired(tmp_path: Path) -> None:
     assert refused.returncode == 4 and "repair impossible" in refused.stderr
 
 
+@pytest.mark.parametrize("option", ["-o", "--config"])
+def test_what_the_options_keep_read_only_is_not_repaired(store: Path, tmp_path: Path, option: str) -> None:
+    """The file of a mount that is read-only protects its store: `--repair` changed it all the same."""
+    trio.run(lambda: cut_short(store, Record("replace", NodePath("/a"), A), aside=True, new=True))
+    before = sorted(store.rglob("*"))
+    file = tmp_path / "options.toml"
+    file.write_text("read_only = true\n")
+    refused = zarrfs("check", "--repair", store, option, "ro" if option == "-o" else file)
+    assert refused.returncode == 4 and "repair impossible, read_only is set" in refused.stderr, refused
+    assert sorted(store.rglob("*")) == before
+
+
 @pytest.mark.fuse
 def test_who_may_not_write_a_store_cannot_repair_it() -> None:
     said = run_as_users("""

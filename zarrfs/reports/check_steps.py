@@ -17,6 +17,8 @@ from zarrfs.transformers.without_apart import WithoutApart
 
 async def repair(config: MountConfig, report: Report) -> None:
     """Complete or undo operations without a worker. Raises `StoreReadOnly`, `IntentTooNew`, and any error of opening the store."""
+    if config.read_only:
+        raise StoreReadOnly(f"{public_url(config.store)}: repair impossible, read_only is set (by an option or its configuration)")
     async with open_offline(config, read_only=False) as store:
         if not store.capabilities.write:
             raise StoreReadOnly(f"{public_url(config.store)}: repair impossible, store is read-only")
