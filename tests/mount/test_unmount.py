@@ -556,6 +556,26 @@ def test_a_bind_mount_keeps_the_daemon_which_umount_says_without_waiting(
     assert (store / "later").read_bytes() == NEW
 
 
+@pytest.mark.parametrize(("options", "code", "what"), [([], 1, "unmounted"), (["--lazy"], 0, "detached")], ids=["umount", "lazy"])
+def test_a_copy_in_another_mount_namespace_is_unmounted_alone_which_is_said_without_waiting(
+    store: Path, options: list[str], code: int, what: str
+) -> None:
+    """It waited for the daemon until its patience ended, and then advised to kill it."""
+    with mounted(store) as mount:
+        inside = [sys.executable, "-P", "-m", "zarrfs", "umount", *options, str(mount.path)]
+        command = ["unshare", "--mount", "--propagation", "private", *inside]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+        if "unshare failed" in done.stderr:
+            pytest.skip("a mount namespace needs root")
+        assert (done.returncode, done.stderr) == (
+            code,
+            f"zarrfs: {mount.path}: {what} in this mount namespace only; its daemon (pid {mount.pid}) continues: "
+            "still mounted in the daemon's own\n",
+        )
+        (mount.path / "raw/later").write_bytes(NEW)
+    assert (store / "later").read_bytes() == NEW
+
+
 def test_of_a_read_only_mount_nothing_is_to_be_stored(store: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()

@@ -51,5 +51,14 @@ def holding(device: str) -> list[Holder]:
     return found
 
 
+def keeps(pid: int, device: str) -> bool:
+    """Return True if a process is in another mount namespace, in which the file system with this device number is mounted."""
+    process = Path("/proc", str(pid))
+    with suppress(OSError):
+        is_elsewhere = os.readlink(process / "ns/mnt") != os.readlink("/proc/self/ns/mnt")
+        return is_elsewhere and os.fsencode(device) in _devices((process / "mountinfo").read_bytes())
+    return False
+
+
 def _devices(table: bytes) -> set[bytes]:
     return {fields[2] for line in table.split(b"\n") if len(fields := line.split(b" ", 3)) == 4}

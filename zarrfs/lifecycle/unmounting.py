@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from zarrfs.errors import MountBusy, MountpointUnusable, ZarrfsError
-from zarrfs.lifecycle import apart, as_owner, daemons, exit_report, open_by, umount_table
+from zarrfs.lifecycle import apart, as_owner, daemons, exit_report, namespaces, open_by, umount_table
 from zarrfs.lifecycle.daemons import Daemon
 from zarrfs.lifecycle.dead_mounts import PATIENCE, Life, life_of
 from zarrfs.lifecycle.detaching import Detaching, may_detach, user_of
@@ -118,6 +118,10 @@ def _unmount(mounted: Mount, lazy: bool, print_line: Callable[[str], None], ever
             places = ", ".join(sorted(each.mountpoint for each in remaining))
             what = "detached; its" if lazy else "unmounted, but its"
             return Outcome(0 if lazy else 1, f"{mountpoint}: {what} daemon continues: also mounted (bind mount) on {places}")
+        if daemon is not None and namespaces.keeps(daemon.pid, mounted.device):
+            # It would be waited for in vain, and the advice for one that hangs is to kill it.
+            what = f"{'detached' if lazy else 'unmounted'} in this mount namespace only; its daemon (pid {daemon.pid}) continues"
+            return Outcome(0 if lazy else 1, f"{mountpoint}: {what}: still mounted in the daemon's own")
         if daemon is None:
             # Success would mean that everything is stored.
             unknown = not lazy and (life is Life.SILENT or (life is Life.ALIVE and not mounted.read_only))
