@@ -52,3 +52,34 @@ def test_complete_chunks_are_stored_while_the_program_writes(is_apart: bool) -> 
             assert b"".join(stored[f"a/{number}"] for number in range(CHUNKS)) == elements
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("written", [range(0), range(9_000, 12_000)], ids=["nothing", "some"])
+def test_chunks_without_writes_are_not_all_dirty_at_once(written: range) -> None:
+    """A file of a few bytes may replace an array of millions of chunks whose fill value is not zero: all of them become zeros."""
+    count = 14_000
+    most = [0]
+
+    async def main() -> None:
+        store = MemoryStore()
+        await store.set(Key("a/.zarray"), array_document((count,), (1,), "|u1", fill_value=5))
+        await store.set(Key("a/3"), b"\7")
+        opened = await reading(store).array()
+        writer = ArrayWriter(
+            opened.array,
+            None,
+            budget=MemoryBudget(1 << 40),
+            directory=None,
+            start_soon=None,
+            on_stored=lambda keys: most.append(writer.nbytes),
+        )
+        await writer.write(written.start, bytes([9]) * len(written))
+        await writer.publish_whole()
+        await writer.aclose()
+        stored = await contents(store)
+        assert b"".join(stored[f"a/{number}"] for number in range(count)) == bytes(
+            9 * (number in written) for number in range(count)
+        )
+
+    trio.run(main)
+    assert max(most) <= 4096 + len(written)

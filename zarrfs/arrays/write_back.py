@@ -85,9 +85,13 @@ class WriteBack:
 
     def ranges(self, coords: Coords) -> list[range]:
         """Return, for each dimension, the chunks of the array in the unit of this one."""
+        return self.ranges_of(tuple(index // count for index, count in zip(coords, self._per_key, strict=True)))
+
+    def ranges_of(self, unit: Coords) -> list[range]:
+        """Return, for each dimension, the chunks of the array in a unit."""
         return [
-            range(index // count * count, min((index // count + 1) * count, extent))
-            for index, count, extent in zip(coords, self._per_key, self._array.metadata.grid_shape, strict=True)
+            range(index * count, min((index + 1) * count, extent))
+            for index, count, extent in zip(unit, self._per_key, self._array.metadata.grid_shape, strict=True)
         ]
 
     async def store(self, unit_coords: Coords) -> None:

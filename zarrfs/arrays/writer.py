@@ -34,7 +34,7 @@ from zarrfs.errors import ZarrfsError
 from zarrfs.keys import Key
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
-from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, Selection
+from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, Selection, product
 from zarrfs.model.chunk_runs import ChunkRun, runs
 from zarrfs.threads import CPU_THREADS
 
@@ -48,6 +48,8 @@ _UNIT_RUN_NBYTES = 4 * 1024 * 1024
 # Units that no node has yet are stored once this much is dirty, however much memory is left: the next chunks get their memory, not fresh
 # pages, and the encoders work while the program writes (docs/design/005-array-writes.md).
 _APART_NBYTES = 4 * 1024 * 1024
+# Chunks without writes that are dirty together: some kilobytes each, however small they are.
+_UNWRITTEN_CHUNKS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +208,7 @@ class ArrayWriter:
         metadata = self.array.metadata
         storage = self._storage
         if any(metadata.fill_bytes):
-            for coords in itertools.product(*map(range, metadata.grid_shape)):
-                if coords not in storage.stored and coords not in storage.as_fill and self._dirty.get(coords) is None:
-                    run = (await self._add([coords])).run
-                    run.memory.reshape(-1).view(np.uint8)[...] = 0
-                    run.wrote(0, 1, 0, run.size)
+            await self._store_unwritten()
         await self._store_all()
         # If everything was replaced, nothing is listed: a listing reads the index of every shard.
         if (len(storage.stored) if storage.single else len(storage.replaced)) < math.prod(metadata.stored_grid_shape):
@@ -220,6 +218,23 @@ class ArrayWriter:
                     left.setdefault(self.array.chunks.unit(coords), []).append(coords)
             await for_each(left.values(), storage.erase, _WIDTH)
         await self._storage.publish()
+
+    async def _store_unwritten(self) -> None:
+        """Store zeros in the chunks of which nothing was written, each unit in one step, with what else is dirty.
+
+        A sparse file of a few bytes may have millions of them, which are not all dirty at the same time.
+        """
+        storage = self._storage
+        for number, unit in enumerate(product(list(map(range, self.array.metadata.stored_grid_shape)))):
+            for coords in product(storage.ranges_of(unit)):
+                if coords not in storage.stored and coords not in storage.as_fill and self._dirty.get(coords) is None:
+                    run = (await self._add([coords])).run
+                    run.memory.reshape(-1).view(np.uint8)[...] = 0
+                    run.wrote(0, 1, 0, run.size)
+            if len(self._dirty) >= _UNWRITTEN_CHUNKS or self._dirty.nbytes > self._most_dirty:
+                await self._store_all()
+            elif not number % _UNWRITTEN_CHUNKS:
+                await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
         """Release the dirty chunks, after background stores have ended."""

@@ -75,7 +75,7 @@ class ChunkPlan:
         before: list[list[range]] = []
         for box in self.boxes():
             ranges = [self.grid.indices(axis, o, o + n) for axis, (o, n) in enumerate(zip(box.origin, box.shape, strict=True))]
-            for coords in _product(ranges):
+            for coords in product(ranges):
                 if not any(all(map(contains, other, coords)) for other in before):
                     yield coords
             before.append(ranges)
@@ -95,12 +95,12 @@ def run_length(shape: Shape, grid: ChunkGrid) -> int:
     return max(1, shape[-1] // max(1, grid.grid_shape(shape)[-1])) if shape else 1
 
 
-def _product(ranges: list[range]) -> Iterator[Coords]:
+def product(ranges: list[range]) -> Iterator[Coords]:
     """Yield the result of `itertools.product`, without its tuples of all the indices."""
     if not ranges:
         yield ()
         return
-    for head in _product(ranges[:-1]):
+    for head in product(ranges[:-1]):
         for index in ranges[-1]:
             yield (*head, index)
 
