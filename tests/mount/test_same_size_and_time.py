@@ -29,7 +29,12 @@ def replace(path: Path, value: bytes) -> None:
     os.rename(new, path)
 
 
-def seen(path: Path) -> dict[str, Any]:
+def seen(path: Path, *, listed: bool) -> dict[str, Any]:
+    if listed:
+        # `ls -l`: the kernel gets the attributes of all files with their names.
+        for folder in ("raw", "raw/a/c", "npy", "chunks/a", "zarr3/a", "zarr3/a/c"):
+            with os.scandir(path / folder) as entries:
+                assert all(entry.stat() for entry in entries)
     return {
         "raw": (path / "raw/k").read_bytes()[:3],
         "npy": np.load(path / "npy/a.npy")[:2].tolist(),
@@ -40,8 +45,8 @@ def seen(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["plain", "sharded"])
-@pytest.mark.parametrize("held", [False, True], ids=["closed", "open"])
-def test_it_is_seen_in_every_view_though_nothing_is_told(tmp_path: Path, sharded: bool, held: bool) -> None:
+@pytest.mark.parametrize(("held", "listed"), [(False, False), (False, True), (True, False)], ids=["closed", "listed", "open"])
+def test_it_is_seen_in_every_view_though_nothing_is_told(tmp_path: Path, sharded: bool, held: bool, listed: bool) -> None:
     store = tmp_path / "store"
     zarr.create_group(str(store), zarr_format=3)
     array = zarr.create_array(
@@ -61,7 +66,7 @@ def test_it_is_seen_in_every_view_though_nothing_is_told(tmp_path: Path, sharded
     two = (store / "a/c/0").read_bytes()
     array[:] = 1
     with mounted(store, "--no-watch", "--metadata-ttl", "1") as mount:
-        before = seen(mount.path)
+        before = seen(mount.path, listed=listed)
         places = ("raw/k", "chunks/a/0", "zarr3/a/c/0") if held else ()
         files = [open(mount.path / place, "rb") for place in places]  # noqa: SIM115
         started = [(file, file.read(8)) for file in files]
@@ -72,7 +77,7 @@ def test_it_is_seen_in_every_view_though_nothing_is_told(tmp_path: Path, sharded
         expected = {"raw": b"222", "npy": [2, 2], "chunks": [2, 2], "zarr3": [2, 2]}
 
         def is_seen() -> bool:
-            now = seen(mount.path)
+            now = seen(mount.path, listed=listed)
             assert all(now[name] in (before[name], value) for name, value in expected.items())
             return all(now[name] == value for name, value in expected.items()) and '"x": 2' in now["attributes"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zarrfs.errors import StaleEntry
-from zarrfs.fuse.stamps import is_same, same_size
+from zarrfs.fuse.stamps import is_same, later, same_size
 from zarrfs.vfs.node import Directory, File, VfsNode
 
 NAMELESS = "\0"
@@ -133,7 +133,7 @@ class Inode:
     def replied(self, stamp: int) -> None:
         """Record that the kernel gets attributes with this ``stamp``."""
         self.doubtful = self.doubtful or not is_same(self.stamp, stamp)
-        self.stamp = stamp
+        self.stamp = later(stamp, self.stamp)
         self.expired = False
 
     def may_be_of_another_size(self, size: int) -> bool:

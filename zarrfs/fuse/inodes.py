@@ -19,6 +19,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from zarrfs.fuse.inode import NAMELESS, NOW, Inode
+from zarrfs.fuse.stamps import later
 from zarrfs.vfs.node import Directory, File, VfsNode
 
 ROOT_INO = 1
@@ -109,7 +110,7 @@ class InodeTable:
             self.vanished(inode)
             inode = self._displace(parent, name)
         inode.is_folder = is_folder
-        inode.stamp = stamp
+        inode.stamp = later(stamp, inode.stamp)
         inode.expired = inode.name_expired = False
         inode.lookups += 1
         return inode

@@ -30,6 +30,14 @@ def is_same(stamp: int, other: int) -> bool:
     return not generation or not another or generation == another
 
 
+def later(stamp: int, before: int) -> int:
+    """Return the stamp of attributes that the kernel gets after others, which were not of another value.
+
+    Those of a listing have no generation: pages that the kernel has are still of the one before.
+    """
+    return before if 0 < stamp <= _SEEN and before > 0 and is_same(stamp, before) else stamp
+
+
 def same_size(stamp: int, other: int) -> bool:
     """Return True if two stamps may be of files of one size."""
     return stamp > 0 and other > 0 and not ((stamp ^ other) & _SEEN) >> 22
