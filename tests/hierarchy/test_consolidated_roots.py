@@ -136,6 +136,21 @@ async def test_a_node_comes_with_the_copy_and_goes_with_it() -> None:
     assert await r.hierarchy.node(path) is None
 
 
+@trio_test
+async def test_documents_of_another_layout_win_over_a_copy_that_is_outdated() -> None:
+    r, store = await made(LOST)
+    # A program of v2 puts its array in the place of one that the copy of v3 still has, and later removes it.
+    path = NodePath("/a007")
+    array = {"zarr_format": 2, "shape": [3], "chunks": [3], "dtype": "<i4", "compressor": None, "fill_value": 0, "order": "C"}
+    await store.set(Key("a007/.zarray"), json.dumps(array | {"filters": None}).encode())
+    await store.set(Key("a007/0"), bytes(12))
+    node = await r.hierarchy.node(path)
+    assert isinstance(node, ArrayNode) and (node.dialect, node.metadata.shape) == ("v2", (3,))
+    await store.erase(Key("a007/.zarray"))
+    node = await r.hierarchy.node(path)
+    assert isinstance(node, ArrayNode) and node.dialect == "v3"
+
+
 @pytest.mark.parametrize(
     "root", [b'{"zarr_format": 3}', b'{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0"}'], ids=["bad", "2019"]
 )

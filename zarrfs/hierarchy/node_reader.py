@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -87,24 +87,37 @@ class NodeReader:
 
     async def _read(self, path: NodePath, probe: Probe, before: KnownNode | None, source: Source) -> Found | None:
         # A generator that is left to be finalized by trio costs a task.
-        async with aclosing(probe.by_layout()) as by_layout:
-            return await self._first(path, by_layout, before, source)
+        async with aclosing(probe.by_layout()) as by_layout, aclosing(self._described(path, by_layout)) as described:
+            return await self._first(path, described, before, source)
+
+    async def _described(
+        self, path: NodePath, by_layout: AsyncIterable[tuple[Layout, Mapping[Key, Document]]]
+    ) -> AsyncGenerator[tuple[Layout, Mapping[Key, Document], bool]]:
+        """Yield the layouts that may have a node at ``path``, its documents, and True if these or the consolidated copy describe it.
+
+        Of a store that can list, a copy may be outdated: it counts only if no layout has documents there.
+        """
+        copied: list[tuple[Layout, Mapping[Key, Document]]] = []
+        async for layout, found in by_layout:
+            is_copied = not found and await self._stored.copy_counts(path, layout)
+            if is_copied and self._store.capabilities.list and not layout.copy_only:
+                copied.append((layout, found))
+            elif found or is_copied or self._roots.begins_at(layout, path):
+                yield layout, found, bool(found) or is_copied
+        for layout, found in copied:
+            yield layout, found, True
 
     async def _first(
         self,
         path: NodePath,
-        by_layout: AsyncIterable[tuple[Layout, Mapping[Key, Document]]],
+        described: AsyncIterable[tuple[Layout, Mapping[Key, Document], bool]],
         before: KnownNode | None,
         source: Source,
     ) -> Found | None:
         digest = hashlib.blake2b(digest_size=16)
         newest: int | None = None
-        async for layout, found in by_layout:
+        async for layout, found, is_described in described:
             documents = contents(found)
-            begins = self._roots.begins_at(layout, path)
-            is_described = bool(documents) or await self._stored.copy_counts(path, layout)
-            if not is_described and not begins:
-                continue
             document: DocumentVersion = (None, None)
             for key, value in documents.items():
                 digest.update(f"{layout.dialect.name} {len(value)} {key}\0".encode("utf-8", "backslashreplace"))
@@ -119,7 +132,7 @@ class NodeReader:
                 assert before.node is not None
                 return before.node, before.digest, newest, document, source
             try:
-                if begins:
+                if self._roots.begins_at(layout, path):
                     layout.check()
                 node = await self._parse(layout, path, documents, source) if is_described else None
             except Exception as error:  # noqa: BLE001 - any failure to read a document is confined to its node
