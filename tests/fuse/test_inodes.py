@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+import weakref
 
 import pytest
 from hypothesis import settings
@@ -418,6 +419,24 @@ def test_a_node_that_was_forgotten_by_the_kernel_is_not_kept_for_its_handles(mon
     inodes.attach(other, Nowhere())
     inodes.attach(last, Nowhere())
     assert gone not in inodes._with_nodes and {other, last} >= set(inodes._with_nodes)
+
+
+def test_a_node_is_freed_when_the_kernel_forgets_its_entry_unless_something_below_it_is_in_use() -> None:
+    inodes = table()
+    folder, file = (inodes.refer(inodes.root, name, is_folder=name == "d") for name in "dk")
+    child = inodes.refer(folder, "x", is_folder=False)
+    nodes = [Nowhere(), Quiet(100_000), Quiet()]
+    for inode, node in zip((folder, file, child), nodes, strict=True):
+        inodes.attach(inode, node)
+    in_use = [weakref.ref(node) for node in nodes]
+    del nodes, node
+    inodes.forget(folder.ino, 1)
+    inodes.forget(file.ino, 1)
+    # What is found at the child's name has to be in this folder.
+    assert [ref() is not None for ref in in_use] == [True, False, True]
+    assert not inodes._heavy_nbytes
+    inodes.forget(child.ino, 1)
+    assert in_use[2]() is None
 
 
 def test_files_that_hold_much_memory_are_let_go_of_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,6 +293,17 @@ class InodeTable:
             del self._inodes[inode.ino]
             self._keep_number(inode)
             inode.take_out()
+            if not inode.below:
+                # Else what the kernel still holds below it is of this folder, and of no other.
+                self._drop_node(inode)
+
+    def _drop_node(self, inode: Inode) -> None:
+        """Drop the node of an entry that the kernel has forgotten: with it are held folders, and what is known of an array."""
+        inode.node = None
+        held = self._heavy.get(inode.ino)
+        if held is not None and held[0] is inode:
+            del self._heavy[inode.ino]
+            self._heavy_nbytes -= held[1]
 
     def _keep_number(self, inode: Inode) -> None:
         """Keep the number of an entry that the kernel has forgotten, if it is not the digest of its name."""
