@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import weakref
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,21 @@ async def test_it_lives_as_long_as_anybody_holds_it_however_much_else_is_looked_
         await found.array(name)
     gc.collect()
     assert live.at(NodePath("/a")) is None and live.with_chunk_prefix(Prefix("a/")) is None
+
+
+@trio_test
+async def test_an_array_that_was_erased_is_kept_by_those_who_hold_it_alone() -> None:
+    found = reading(await store_of(A, A))
+    held, other = await found.array("a"), weakref.ref(await found.array("b"))
+    for name in "ab":
+        await found.store.erase_prefix(Prefix(f"{name}/"))
+        found.hierarchy.live.erased(Prefix(f"{name}/"))
+        found.hierarchy.changed(f"{name}/", is_prefix=True)
+    gc.collect()
+    # It would hold its folder, and decoded chunks. Nobody looks at its path again.
+    assert other() is None
+    with pytest.raises(StaleEntry, match="/a was erased"):
+        await found.hierarchy.is_current(held)
 
 
 @trio_test

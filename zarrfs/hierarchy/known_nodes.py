@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from zarrfs.dialects.base import Layout
-from zarrfs.hierarchy.live_array import DocumentVersion, OpenArray
+from zarrfs.hierarchy.live_array import DocumentVersion, LiveArray, OpenArray
 from zarrfs.hierarchy.path_index import NodeIndex
 from zarrfs.keys import Key, NodePath
 from zarrfs.model import cf_fill_value, chunk_key, data_type
@@ -109,6 +109,11 @@ class KnownNode:
     def open_array(self, open_array: OpenArray | None) -> None:
         self._open_array = open_array
 
+    def let_go(self) -> None:
+        """Keep the array only as long as others do."""
+        if isinstance(self._open_array, OpenArray):
+            self._open_array = weakref.ref(self._open_array)
+
     def fade(self) -> None:
         """Drop the content of the documents."""
         if isinstance(self.node, ArrayNode):
@@ -116,8 +121,7 @@ class KnownNode:
         elif isinstance(self.node, GroupNode):
             self.node = replace(self.node, attributes={})
         self.digest, self.expires = b"", float("-inf")
-        if isinstance(self._open_array, OpenArray):
-            self._open_array = weakref.ref(self._open_array)
+        self.let_go()
 
 
 class KnownNodes:
@@ -137,6 +141,12 @@ class KnownNodes:
 
     def __contains__(self, path: object) -> bool:
         return path in self._known
+
+    def ended(self, live: LiveArray) -> None:
+        """Let go of an array that has ended: it holds its folder, and decoded chunks."""
+        known = self._known.get(live.path)
+        if known is not None and (open_array := known.open_array) is not None and open_array.live is live:
+            known.let_go()
 
     def weigh(self, path: NodePath, documents: Mapping[Key, bytes]) -> None:
         """Record the documents of the node that is `put` next at ``path``."""

@@ -67,6 +67,8 @@ class LiveNodes:
         """Called with old and new prefixes of a moved node's paths, and of its parts, where no rename of the store reports the move."""
         self.on_resized: Callable[[LiveArray, ArrayNode], None] = lambda live, node: None
         """Called with an array in use that has another shape than before, and with its description."""
+        self.on_ended: Callable[[LiveArray], None] = lambda live: None
+        """Called with an array that has ended."""
         self.changes = 0
         """Counts operations that moved or ended any array."""
 
@@ -403,6 +405,7 @@ class LiveNodes:
             open_array.discard()
         node.end(why)
         self._forget(node)
+        self.on_ended(node)
 
     def _affected(self, target: Key | Prefix) -> list[LiveArray]:
         """Return the arrays in use that a change at ``target`` can replace or move, without looking at others."""

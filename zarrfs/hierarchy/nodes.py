@@ -84,7 +84,7 @@ class Hierarchy:
         self._hidden: set[LiveArray] = set()
         self.empty_groups = EmptyGroups(self._expire)
         self.live = LiveNodes(store, self.reread, self.roots.paths_of, self.forgotten)
-        self.live.on_resized = self.queued.resized
+        self.live.on_resized, self.live.on_ended = self.queued.resized, self._known.ended
         self._reading = NodeReader(store, self.stored, self.roots, self.live, counters, self._known.weigh)
         self.undefined_fills = UndefinedFills(self.live.bound_paths)
         self._epoch = 0
