@@ -11,10 +11,12 @@ import pytest
 import trio
 from trio.testing import trio_test
 
-from tests.hierarchy.test_several_steps import CASES, OLD, STORES, Case, Faulty, Killed, _expect, _folder, _options, _prepare
-from tests.support.trees import load, names, tree_over
+from tests.hierarchy.test_several_steps import CASES, OLD, STORES, Case, Faulty, Killed, _expect, _folder, _options, _prepare, npy
+from tests.support.trees import load, names, read, tree_over, walk, write
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry, StoreFull
 from zarrfs.keys import Prefix
+from zarrfs.vfs.node import Directory
 
 ERASE, RENAME_OVER = CASES[2], CASES[4]
 
@@ -231,3 +233,49 @@ def test_what_was_renamed_over_does_not_return_when_the_new_array_moves_on_at_on
 
     trio.run(_prepare, RENAME_OVER, "v3", tmp_path / "store")
     trio.run(attempt)
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("had_nodes", [False, True])
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022", "v3_2022:text"])
+def test_an_empty_group_whose_removal_is_killed_has_its_attributes_or_is_gone(
+    dialect: str, had_nodes: bool, tmp_path: Path
+) -> None:
+    """Its folders stayed without its document, so that it was a group without attributes."""
+
+    async def prepare() -> None:
+        await _prepare(ERASE, dialect, tmp_path / "before")
+        store = Faulty(tmp_path / "before", STORES["exchange"])
+        async with tree_over(store, f"file:{tmp_path / 'before'}", **_options(dialect)) as tree:
+            await (await _folder(tree)).mkdir("e")
+            await write(tree, "chunks/g/e/.zattrs", b'{"title": "measured"}')
+            if had_nodes:
+                await write(tree, "npy/g/e/a.npy", npy(OLD))
+                folder = await walk(tree, "npy/g/e")
+                assert isinstance(folder, Directory)
+                await folder.unlink("a.npy")
+        await store.aclose()
+
+    async def remove(tree: MountTree) -> None:
+        await (await _folder(tree)).rmdir("e")
+
+    async def attempt(at: int) -> set[bytes]:
+        path, url = tmp_path / "store", f"file:{tmp_path / 'store'}"
+        await _killed(Case("rmdir", remove, {}, {}), path, dialect, at)
+        store = Faulty(path, STORES["exchange"])
+        async with tree_over(store, url, **_options(dialect)) as tree:
+            await tree.recover()
+            is_there = "e" in await names(tree, "npy/g")
+            found = {await read(tree, "chunks/g/e/.zattrs")} if is_there else set()
+        await store.aclose()
+        assert not (path / ".zarrfs").exists(), at
+        return found
+
+    trio.run(prepare)
+    found = []
+    for at in range(12):
+        shutil.copytree(tmp_path / "before", tmp_path / "store")
+        found.append(trio.run(attempt, at))
+        shutil.rmtree(tmp_path / "store")
+    assert all(b"measured" in text for texts in found for text in texts), found
+    assert {*map(bool, found)} == {False, True}

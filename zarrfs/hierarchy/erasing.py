@@ -99,6 +99,13 @@ async def erase_outside_of(grid_shape: Shape, chunks: ChunkStore, outside: Seque
     await erase_chunks(chunks, outside)
 
 
+async def remove_empty(store: Store, prefix: Prefix) -> None:
+    """Remove a prefix without keys, and those below it. Raises `PrefixNotEmpty`."""
+    for below in [prefix.child(name) async for name, is_prefix, _, _ in store.list_dir(prefix) if is_prefix]:
+        await remove_empty(store, below)
+    await store.remove_prefix(prefix)
+
+
 async def remove_empty_folders(store: Store, prefix: Prefix, keys: Iterable[Key]) -> None:
     """Remove the folders of these keys, up to ``prefix``, that are empty."""
     folders = {prefix}

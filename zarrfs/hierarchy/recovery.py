@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from zarrfs.errors import IntentTooNew, KeyConflict, PartsMissing, StoreFull, StoreTimeout, ZarrfsError
+from zarrfs.errors import IntentTooNew, KeyConflict, PartsMissing, PrefixNotEmpty, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.bound_paths import paths_of
-from zarrfs.hierarchy.consolidated import ConsolidatedCopies
-from zarrfs.hierarchy.erasing import erase_in_steps
+from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside, is_implicit
+from zarrfs.hierarchy.erasing import erase_in_steps, remove_empty
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.probe import first_below, holds_only_chunks
@@ -151,7 +151,10 @@ async def is_erased(hierarchy: Hierarchy, store: Store, intent: Intent, path: No
     Else delete its chunks, if its documents lay elsewhere and were erased before them. Later chunks than the record are of another
     program, whose document may be still to come.
     """
-    if await hierarchy.node(path) is not None:
+    if (node := await hierarchy.node(path)) is not None:
+        if is_implicit(node) and await _are_folders_removed(hierarchy, store, path):
+            hierarchy.forget_all()
+            return True
         # What is moved away first is decided; others have stored a node there since.
         return await intent.store.prefix_exists(intent.gone)
     stat = await intent.store.stat(intent.prefix.key(RECORD))
@@ -161,6 +164,27 @@ async def is_erased(hierarchy: Hierarchy, store: Store, intent: Intent, path: No
         prefix = layout.chunk_prefix(path)
         if not prefix.startswith(path.prefix) and await holds_only_chunks(store, prefix, most=math.inf):
             await erase_in_steps(store, prefix, until_ns=since_ns)
+    return True
+
+
+async def _are_folders_removed(hierarchy: Hierarchy, store: Store, path: NodePath) -> bool:
+    """Remove the empty folders of a group whose documents lay elsewhere and were erased before them; return False if it stays.
+
+    It would be a group without attributes."""
+    layouts = [layout for layout in await hierarchy.layouts(path) if not layout.per_node and not begins_at(layout, path)]
+    prefixes = [
+        each
+        for layout in layouts
+        for each in (*layout.listing_prefixes(path), layout.chunk_prefix(path), *folder_beside(layout, path))
+    ]
+    if not prefixes or not store.capabilities.list or any([await first_below(store, each) is not None for each in prefixes]):
+        return False
+    try:
+        for each in prefixes:
+            await remove_empty(store, each)
+    except PrefixNotEmpty:
+        # Links and special files.
+        return False
     return True
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from zarrfs.errors import KeyConflict, PartsMissing, StoreFull, StoreQuotaExceeded, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.hierarchy.bound_paths import paths_of
+from zarrfs.hierarchy.erasing import remove_empty
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
 from zarrfs.hierarchy.probe import holds_only_chunks, may_be_of_chunk
 from zarrfs.hierarchy.putting import put_all, sync_all_first, sync_first
@@ -265,7 +266,7 @@ async def copy_into_place(store: Store, apart: Apart, record: Record) -> None:
     if store.capabilities.empty_prefixes:
         folders = {Prefix(key[: end + 1]) for key in erased for end, each in enumerate(key) if each == "/"}
         for folder in folders.intersection(Prefix(f"{there}/") for there in new):
-            await _remove_empty(store, folder)
+            await remove_empty(store, folder)
     for there, key in new.items():
         if not await store.copy(key, there):
             raise KeyConflict(f"{record.path}: copy failed: {key!r} was removed meanwhile", key=key)
@@ -289,10 +290,3 @@ async def _is_any_copied(store: Store, apart: Apart, record: Record) -> bool:
         if await store.stat(there) is not None:
             return True
     return not chunks
-
-
-async def _remove_empty(store: Store, prefix: Prefix) -> None:
-    """Remove a prefix without keys, and those below it. Raises `PrefixNotEmpty`."""
-    for below in [prefix.child(name) async for name, is_prefix, _, _ in store.list_dir(prefix) if is_prefix]:
-        await _remove_empty(store, below)
-    await store.remove_prefix(prefix)
