@@ -18,7 +18,7 @@ from zarrfs.errors import NoSuchEntry, StoreFull
 from zarrfs.keys import Prefix
 from zarrfs.vfs.node import Directory
 
-ERASE, RENAME_OVER = CASES[2], CASES[4]
+REPLACE, ERASE, RENAME_OVER = CASES[1], CASES[2], CASES[4]
 
 
 def values_of_a(store: Path) -> set[str]:
@@ -26,9 +26,9 @@ def values_of_a(store: Path) -> set[str]:
     return {each.name for each in store.rglob("*") if each.is_file() and "/g/a" in str(each.relative_to(store))}
 
 
-async def _killed(case: Case, path: Path, dialect: str, at: int) -> None:
+async def _killed(case: Case, path: Path, dialect: str, at: int, kind: str = "exchange") -> None:
     """Run the operation of ``case`` on the store at ``path``, in a process that is killed at its step ``at``."""
-    store = Faulty(path, STORES["exchange"])
+    store = Faulty(path, STORES[kind])
     store.at, store.kills = at, True
     with suppress(Killed, BaseExceptionGroup):
         async with tree_over(store, f"file:{path}", **_options(dialect)) as tree:
@@ -279,3 +279,33 @@ def test_an_empty_group_whose_removal_is_killed_has_its_attributes_or_is_gone(
         shutil.rmtree(tmp_path / "store")
     assert all(b"measured" in text for texts in found for text in texts), found
     assert {*map(bool, found)} == {False, True}
+
+
+@pytest.mark.logs("")
+@pytest.mark.parametrize("dialect", ["v3", "v3_2022"])
+def test_an_array_that_others_remove_before_it_is_replaced_by_copying_does_not_return(dialect: str, tmp_path: Path) -> None:
+    """The kill was between the record and the erasure of its documents: the next mount stored the new array after the removal."""
+
+    async def attempt(at: int) -> bool:
+        path, url = tmp_path / "store", f"file:{tmp_path / 'store'}"
+        await _killed(REPLACE, path, dialect, at, "elsewhere")
+        documents = list(path.glob("g/a/zarr.json")) + list(path.glob("meta/**/a.array.json"))
+        is_removed = bool(documents) and bool(list(path.glob(".zarrfs/*/intent.json")))
+        if is_removed:
+            for document in documents:
+                document.unlink()
+            shutil.rmtree(path / "g/a" if dialect == "v3" else path / "data/root/g/a")
+        store = Faulty(path, STORES["elsewhere"])
+        async with tree_over(store, url, **_options(dialect)) as tree:
+            await tree.recover()
+            assert await names(tree, "npy/g") == (set() if is_removed else {"a.npy"}), at
+        await store.aclose()
+        return is_removed
+
+    trio.run(_prepare, REPLACE, dialect, tmp_path / "before")
+    removed = []
+    for at in range(12):
+        shutil.copytree(tmp_path / "before", tmp_path / "store")
+        removed.append(trio.run(attempt, at))
+        shutil.rmtree(tmp_path / "store")
+    assert {*removed} == {False, True}

@@ -203,7 +203,19 @@ class Placing:
         erased: tuple[Key, ...] | None,
     ) -> None:
         count = len([key async for key in self._store.list_prefix(self._intent.new)])
-        record = Record("replace", node.path, prefix, copies=True, erased=erased, count=count, before=before, after=written)
+        # The folder above one of which a chunk lies beside its prefix (`lies_beside`) stays whatever others remove.
+        has_folder = bool(before) and not self._is_beside and erased is None and self._store.capabilities.empty_prefixes
+        record = Record(
+            "replace",
+            node.path,
+            prefix,
+            copies=True,
+            erased=erased,
+            count=count,
+            before=before,
+            after=written,
+            has_folder=has_folder and await self._store.prefix_exists(prefix),
+        )
         await self._intent.note(record)
         self.was_moved = True
         with self._intent.collecting():

@@ -42,7 +42,8 @@ class Record:
     prefixes to rename, (old, new), chunks before the documents that describe them; ``replaced``: content at the new places, to be
     deleted; ``is_placing``: all of these were apart, and are being moved to the new places; or, without ``moves``, what is replaced was
     apart, and ``source`` is being renamed; or all chunks of ``copies`` are in place. ``documents``: those of the new array, within
-    ``prefix``, to tell whether it is in its place. ``has_chunks``: the new array had chunks when they lay apart.
+    ``prefix``, to tell whether it is in its place. ``has_chunks``: the new array had chunks when they lay apart. ``has_folder``: the
+    place of ``copies`` was a folder of the store at first, which no step removes.
     """
 
     operation: Operation
@@ -60,6 +61,7 @@ class Record:
     is_placing: bool = False
     documents: Mapping[Key, bytes] = field(default_factory=dict)
     has_chunks: bool = False
+    has_folder: bool = False
 
     @classmethod
     def of_copies(cls, path: NodePath, source: Prefix | None = None) -> Record:
@@ -127,6 +129,8 @@ class Record:
             content["documents"] = {key: base64.b64encode(value).decode() for key, value in self.documents.items()}
         if self.has_chunks:
             content["has_chunks"] = True
+        if self.has_folder:
+            content["has_folder"] = True
         if self.moves:
             content |= {"moves": self.moves, "replaced": self.replaced}
         if self.moves or self.is_placing:
@@ -178,6 +182,7 @@ class Record:
                 is_placing=bool(content.get("is_placing", False)),
                 documents=_documents(content.get("documents", {})),
                 has_chunks=bool(content.get("has_chunks", False)),
+                has_folder=bool(content.get("has_folder", False)),
             )
         except _MALFORMED as error:
             raise MetadataError(f"not the record of an operation: {error!r}") from error

@@ -107,6 +107,9 @@ async def _resolve_copies(store: Store, apart: Apart, record: Record) -> bool:
     if record.is_placing and not await _is_any_copied(store, apart, record):
         # All were in place. Others have removed the new array since.
         return True
+    if record.has_folder and not await store.prefix_exists(record.prefix):
+        # Nothing may have been erased or copied yet: only the record was there when others removed the old array.
+        raise PartsMissing(f"{record.path}: the array to be replaced was moved or removed by another program", key=record.prefix)
     if record.erased is None:
         await _require_only_own(store, record)
     if await _is_stored_since(store, apart, [key for key, value in record.before.items() if record.after.get(key) != value]):
