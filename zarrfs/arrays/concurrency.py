@@ -12,7 +12,7 @@ from typing import TypeVar
 import trio
 
 from zarrfs import threads
-from zarrfs.errors import raise_first
+from zarrfs.errors import StoreTimeout, raise_first
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -24,8 +24,12 @@ _MOMENT_S, _LONG_S = 0.05, 0.5
 _SLICE_S = 0.0005
 
 
-async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], width: int) -> None:
-    """Run ``act(item)`` for every item, at most ``width`` concurrently. The first error stops the rest and is raised ungrouped."""
+async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], width: int, *, completes: bool = False) -> None:
+    """Run ``act(item)`` for every item, at most ``width`` concurrently. The first error stops the rest and is raised ungrouped.
+
+    ``completes``: what has begun is not cancelled but completed first, except after a timeout. A write that is given up takes effect
+    after its caller has got the error.
+    """
     iterator = iter(items)
     failed: list[Exception] = []
 
@@ -38,6 +42,8 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], widt
             if time.perf_counter() >= until:
                 await trio.lowlevel.checkpoint()
                 until = time.perf_counter() + _SLICE_S
+            if failed:
+                return
             for item in iterator:  # noqa: B007 - the next one
                 break
             else:
@@ -46,7 +52,8 @@ async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[None]], widt
                 await act(item)
             except Exception as error:  # noqa: BLE001 - raised again below, ungrouped
                 failed.append(error)
-                scope.cancel()
+                if not completes or isinstance(error, StoreTimeout):
+                    scope.cancel()
                 return
 
     async with trio.open_nursery() as nursery:

@@ -216,7 +216,7 @@ class ArrayWriter:
             async for coords, _, _ in self.array.chunks.list():
                 if coords not in storage.stored:
                     left.setdefault(self.array.chunks.unit(coords), []).append(coords)
-            await for_each(left.values(), storage.erase, _WIDTH)
+            await for_each(left.values(), storage.erase, _WIDTH, completes=True)
         await self._storage.publish()
 
     async def _store_unwritten(self) -> None:
@@ -388,7 +388,7 @@ class ArrayWriter:
 
     async def _store_all(self) -> None:
         self._ready.clear()
-        await for_each(list(self._dirty.units), self._store, self._storage.width)
+        await for_each(list(self._dirty.units), self._store, self._storage.width, completes=True)
 
     async def _store(self, unit: Coords) -> None:
         while (underway := self._storing.get(unit)) is not None:

@@ -198,7 +198,7 @@ class ShardingStore(ForwardingStore):
             async with self._alone(shard):
                 await self._store(await self._patched(shard, shards[shard]))
 
-        await for_each(shards, one, min(_WIDTH, len(shards)))
+        await for_each(shards, one, min(_WIDTH, len(shards)), completes=True)
 
     copy, erase_if = Store.copy, Store.erase_if
 
@@ -235,7 +235,7 @@ class ShardingStore(ForwardingStore):
             count = math.prod(map(len, self._grid.ranges(shard)[len(lead) :]))
             await self._erase_in(shard, count, goes)
 
-        await for_each([shard async for shard in self._listing.shards(prefix, lead)], one, _WIDTH)
+        await for_each([shard async for shard in self._listing.shards(prefix, lead)], one, _WIDTH, completes=True)
         others = [key async for key in self.inner.list_prefix(prefix) if self._grid.chunks.decode(key) is None]
         if others:
             await self.inner.erase_values(others)
@@ -327,7 +327,7 @@ class ShardingStore(ForwardingStore):
         async def one(shard: Coords) -> None:
             await self._erase_in(shard, len(shards[shard]), shards[shard].__contains__)
 
-        await for_each(shards, one, min(_WIDTH, len(shards)))
+        await for_each(shards, one, min(_WIDTH, len(shards)), completes=True)
 
     async def _erase_in(self, shard: Coords, count: int, goes: Callable[[Coords], bool]) -> None:
         """Erase the chunks of a shard for which ``goes`` is true: ``count`` of all chunks that it can hold."""
