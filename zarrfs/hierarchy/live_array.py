@@ -33,6 +33,12 @@ class LiveArray(LiveNode):
     ``document``: key of the document that describes it, of this ``generation``; None if only a consolidated copy does.
     """
 
+    # Of the class, since few arrays are saved over: with more attributes than 30, each would take half a kilobyte more.
+    replaces: LiveArray | None = None
+    """The array that it is to replace once it is created: until then it goes where that goes, and ends with it."""
+    is_being_replaced = False
+    """True while a save puts another array in its place, and as long as the outcome is unknown."""
+
     def __init__(self, path: NodePath, chunk_prefix: Prefix, confirm_now: Confirm) -> None:
         super().__init__(path, chunk_prefix, confirm_now)
         self.document: Key | None = None
@@ -47,10 +53,6 @@ class LiveArray(LiveNode):
         """True if this mount erased its document alone (see `has_lost`)."""
         self.is_successor: Callable[[ArrayNode, DocumentVersion], bool] | None = None
         """True for the array, with its document, that a save puts in its place, once that save has begun and until it has failed."""
-        self.replaces: LiveArray | None = None
-        """The array that it is to replace once it is created: until then it goes where that goes, and ends with it."""
-        self.is_being_replaced = False
-        """True while a save puts another array in its place, and as long as the outcome is unknown."""
         self._chunk_folder: Anchor | None = None
         """The folder of its chunks, where its document lies elsewhere."""
         self._owns_chunk_folder = False
