@@ -16,6 +16,7 @@ from zarrfs.buffers import Buffer
 from zarrfs.errors import (
     ChunkSizeMismatch,
     FileTooLarge,
+    NodeInDoubt,
     NoSuchEntry,
     NotPermitted,
     StaleEntry,
@@ -749,6 +750,60 @@ async def test_what_fails_at_a_release_is_not_lost_if_the_file_was_opened_meanwh
     bench.content.refuses = None
     await later.release()
     assert bench.content.value == b"Value"
+
+
+@pytest.mark.parametrize("fixed_size", [None, 4])
+@in_trio
+async def test_a_reader_that_closes_a_file_publishes_nothing_of_a_creator_that_only_reads(fixed_size: int | None) -> None:
+    """An empty chunk was refused, and its name was gone while its creator, such as flock(1), had it open for other writers."""
+    bench = Bench(fixed_size=fixed_size)
+    creator, reader = await bench.file.create(READ_ONLY), await bench.file.open(READ_ONLY)
+    await reader.release()
+    assert bench.content.value is None and bench.state is State.TRUNCATED
+    writer = await bench.file.open(WRITE)
+    await writer.write(0, b"abcd")
+    for handle in (writer, creator):
+        await handle.release()
+    assert bench.content.value == b"abcd"
+    assert not bench.lost
+
+
+@pytest.mark.parametrize("stores", [False, True], ids=["refused", "stored"])
+@pytest.mark.parametrize("flags", [READ_ONLY, WRITE], ids=["reader", "writer"])
+@pytest.mark.logs("write failed, data lost")
+@in_trio
+async def test_a_loss_is_told_once_and_only_if_it_is_one(flags: OpenFlags, stores: bool) -> None:
+    """A file that another program closed while the bytes were saved was told of twice, or as lost although that had stored it."""
+    saving, may_end = trio.Event(), trio.Event()
+    saved = 0
+
+    async def save(staged: Staged, error: NodeInDoubt) -> Exception:
+        nonlocal saved
+        saved += 1
+        saving.set()
+        await may_end.wait()
+        return error
+
+    bench = Bench(b"value", save=save)
+    bench.content.refuses = NodeInDoubt("where is it?", key="raw/k")
+    first, second = await bench.file.open(BOTH), await bench.file.open(flags)
+    await first.write(0, b"V")
+    if flags is WRITE:
+        await second.release()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first.release)
+        await saving.wait()
+        if flags is WRITE:
+            second = await bench.file.open(flags)
+        if stores:
+            bench.content.refuses = None
+        nursery.start_soon(second.release)
+        await trio.testing.wait_all_tasks_blocked()
+        may_end.set()
+    assert bench.content.value == (b"Value" if stores and flags is WRITE else b"value")
+    assert len(bench.lost) == (bench.content.value == b"value")
+    assert saved == 1 or flags is WRITE
+    assert bench.area.dirty_nbytes == bench.area.open_handles == 0
 
 
 class SlowToSync(FakeContent):

@@ -121,14 +121,14 @@ class StagedFile(File):
         return StagedHandle(staged, flags, snapshot, epoch)
 
     async def create(self, flags: OpenFlags) -> Handle:
-        """Stage the new, empty file and open it; it is published at the release of its last handle at the latest."""
-        staged = self.area.acquire(self.content, writes=flags.write)
+        """Stage the new, empty file and open it; it is published when this handle and all others that may write are released."""
+        staged = self.area.acquire(self.content, writes=True)
         try:
             await staged.create()
         except BaseException:
-            await staged.release(writes=flags.write)
+            await staged.release(writes=True)
             raise
-        return StagedHandle(staged, flags, None, staged.epoch)
+        return StagedHandle(staged, flags, None, staged.epoch, creates=True)
 
     async def truncate(self, size: int) -> None:
         if not self.writable:
@@ -155,9 +155,11 @@ class StagedHandle(Handle):
     never a mix.
     """
 
-    def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None, epoch: int) -> None:
+    def __init__(self, staged: Staged, flags: OpenFlags, snapshot: Snapshot | None, epoch: int, *, creates: bool = False) -> None:
         self._staged = self.of = staged
         self._flags = flags
+        # A program may create a file by a descriptor that only reads (flock(1)), while others write to it.
+        self._is_writer = flags.write or creates
         self._snapshot = snapshot
         self._epoch = self._opened = epoch
         self._emptied = staged.emptied
@@ -274,7 +276,7 @@ class StagedHandle(Handle):
     async def release(self) -> None:
         await self._drop_snapshot()
         self._close_pages()
-        await self._staged.release(writes=self._flags.write)
+        await self._staged.release(writes=self._is_writer)
 
     async def set_mtime(self, mtime_ns: int) -> None:
         await self._staged.set_mtime(mtime_ns)

@@ -62,7 +62,7 @@ class Staged:
         self.content = content
         self.handles = 0
         self.writers = 0
-        """Number of handles that may write, or are being opened for that."""
+        """Number of handles that may write, or have created it, or are being opened for that."""
         self.orphan = False
         self.removed = False
         """True if it publishes nothing any more: its name was removed after another file had taken it, or no writer could store it."""
@@ -316,11 +316,10 @@ class Staged:
         Readers keep what could not be stored, under no name: without a writer it is not stored over what others have stored since."""
         self.writers -= writes
         try:
-            # Meanwhile it may be opened, changed and released again: that is published here, too.
-            while self._is_left and await self._published_rest():
-                pass
-            if self._is_left:
-                await self.area.abandon(self)
+            # Meanwhile it may be opened, changed and released again: that is published here, too. A reader leaves it to such a writer.
+            while (writes or self.handles == 1) and self._is_left:
+                if not await self._published_rest() and self._is_left:
+                    await self.area.abandon(self)
         finally:
             self.handles -= 1
             if self.handles == 0:
@@ -339,11 +338,12 @@ class Staged:
             with trio.CancelScope(shield=True):
                 await (self.fsync() if self.area.durable else self.publish_now())
         except Exception as error:  # noqa: BLE001 (the bytes are lost, whatever the error, and that has to be reported)
-            # If the file was opened meanwhile, they are still staged: the last writer publishes them.
-            if self._is_left:
+            if self._is_left and isinstance(error, NodeInDoubt):
                 # The documents may reappear a moment later, after the last handle is gone.
-                reported = await self.area.saved(self, error) if isinstance(error, NodeInDoubt) else error
-                self.area.failed(self.content.ident, reported)
+                error = await self.area.saved(self, error)
+            # If the file was opened meanwhile, they are still staged, or another writer has published them, or given them up.
+            if self._is_left:
+                self.area.failed(self.content.ident, error)
             return self._changed_ns != changed_ns
         return True
 
