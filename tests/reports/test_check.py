@@ -207,6 +207,16 @@ def test_a_link_that_hides_a_node_or_one_of_very_many_chunks_is_not_passed(
     assert "b: a symbolic link or special file" in capsys.readouterr().out
 
 
+def test_a_link_with_the_name_of_attributes_alone_is_no_other_node(tmp_path: Path, expect_logs: Callable[[str], None]) -> None:
+    """``attrs`` are attributes in v1, where ``meta`` decides that there is an array: without it, no other node is in doubt."""
+    expect_logs("symbolic links")
+    store = v3(tmp_path / "store", "bytes", chunks={"0": b"abcd"})
+    (store / "a/attrs").symlink_to(tmp_path)
+    report = checked(store)
+    assert report.bad.count == 0
+    assert [finding.key for finding in report.unchecked.first] == ["a/attrs"]
+
+
 def test_a_node_alone_and_what_is_below_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = write(tmp_path, {f"{group}/{key}": value for group in ("x", "y") for key, value in SMALL.items()})
     (store / "y/a/0.0").write_bytes(b"")

@@ -64,8 +64,8 @@ class Probe:
 
     async def may_find(self) -> bool:
         """Return False if the names in the folder show that no layout has documents; the others are requested by `by_layout`."""
-        layouts = await self.may_have_documents()
-        return bool(layouts) and bool(await self._open_questions(layouts))
+        # Of all layouts: `by_layout` requests what the names leave open of those that have a deciding document, and of no other.
+        return bool(await self.may_have_documents()) and bool(await self._open_questions(self._layouts))
 
     async def may_have_documents(self) -> Sequence[Layout]:
         """Return the layouts without those whose documents the names in the folder exclude; no key is computed for that."""
