@@ -26,7 +26,7 @@ from zarrfs.errors import (
 )
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.vfs.content import Snapshot
-from zarrfs.vfs.file import StagedFile
+from zarrfs.vfs.file import StagedFile, was_reported
 from zarrfs.vfs.loading import Change
 from zarrfs.vfs.node import Handle, OpenFlags
 from zarrfs.vfs.stage import Stage, StagingRoom, ValueStage
@@ -804,6 +804,26 @@ async def test_a_loss_is_told_once_and_only_if_it_is_one(flags: OpenFlags, store
     assert len(bench.lost) == (bench.content.value == b"value")
     assert saved == 1 or flags is WRITE
     assert bench.area.dirty_nbytes == bench.area.open_handles == 0
+
+
+@pytest.mark.logs("write failed, data lost")
+@in_trio
+async def test_what_was_given_up_and_is_still_read_is_no_report_of_later_bytes() -> None:
+    """Bytes of a mapping that were lost later, which no program was told of, were taken for refused ones: umount had exit code 0."""
+    reported: list[bool] = []
+    content = FakeContent(b"value", fixed_size=5)
+    area = StagingArea(on_failure=lambda ident, error: reported.append(was_reported(area, ident)))
+    file = StagedFile(area, content)
+    reader, writer = await file.open(READ_ONLY), await file.open(TRUNCATE)
+    await writer.write(0, b"bad")
+    with pytest.raises(ChunkSizeMismatch):
+        await writer.flush()
+    await writer.release()
+    later = await file.open(TRUNCATE)
+    await later.write(0, b"map")
+    await later.release()
+    assert reported == [True, False]
+    await reader.release()
 
 
 class SlowToSync(FakeContent):

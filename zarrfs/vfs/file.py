@@ -23,7 +23,8 @@ def was_reported(area: StagingArea, ident: str) -> bool:
     return any(
         staged.reported_ns is not None and staged.reported_ns == staged._changed_ns
         for staged in area._all()
-        if staged.content.ident == ident
+        # What was given up, and is still read, says nothing of later bytes.
+        if staged.content.ident == ident and staged.unpublished
     )
 
 
