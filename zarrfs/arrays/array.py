@@ -115,8 +115,12 @@ class Array:
 
     async def decode_chunk(self, coords: Coords, data: Buffer) -> NDArray:
         """Return the elements of a chunk stored as ``data``, at its full shape. Raises `ChunkDecodeError`, naming the chunk."""
-        async with self._budget.working(self._decoding_nbytes(coords)):
-            return await self._decoded(coords, data)
+        try:
+            async with self._budget.working(self._decoding_nbytes(coords)):
+                return await self._decoded(coords, data)
+        except ChunkError:
+            await self.chunks.confirm()
+            raise
 
     async def filled(self, coords: Coords, value: bytes | None = None) -> NDArray:
         """Return the fill values of a chunk that is not stored, in the form of `read_chunk`; with ``value`` inside the array instead."""
@@ -144,6 +148,8 @@ class Array:
         cost = sum(map(self._cost, coords))
         results = await self._with_stored(coords, 0, lambda stored: threads.cpu(cost, self._decode_into, parts, stored))
         self._counters.chunks_decoded += sum(result is True for result in results)
+        if any(isinstance(result, ChunkError) for result in results):
+            await self.chunks.confirm()
         return results
 
     async def read_blocks_into(
@@ -168,7 +174,10 @@ class Array:
                 decoded_ones.extend(each for each in stored if each not in undecoded)
             return failed | {each: self.naming(error, "decoding", each) for each, error in undecoded.items()}
 
-        return await self._with_stored(coords, nbytes, decoded)
+        failed = await self._with_stored(coords, nbytes, decoded)
+        if any(isinstance(error, ChunkError) for error in failed.values()):
+            await self.chunks.confirm()
+        return failed
 
     async def write_chunk(self, coords: Coords, data: Buffer) -> None:
         """Encode and store a chunk; ``data`` is all its elements in C order, little-endian, at the full chunk shape.
@@ -326,12 +335,14 @@ class Array:
         """Return the result of ``decoded`` for these chunks, with the memory for both and ``nbytes`` more; retry while the node moves."""
         while True:
             await self.chunks.wait_stable()
-            async with self._budget.working(nbytes + (self._reading_nbytes(coords) if coords else 0)):
-                try:
-                    stored = await self._stored(coords, generation) if coords else []
-                except NodeMoving:
-                    continue
-                return await decoded(stored)
+            try:
+                async with self._budget.working(nbytes + (self._reading_nbytes(coords) if coords else 0)):
+                    return await decoded(await self._stored(coords, generation) if coords else [])
+            except NodeMoving:
+                continue
+            except ChunkError:
+                await self.chunks.confirm()
+                raise
 
     async def _stored(self, coords: Sequence[Coords], generation: Generation | None = None) -> list[Buffer | ChunkError | None]:
         """Return the stored bytes of chunks, read up to one byte past the maximum size; ``generation`` applies to a single chunk.

@@ -1,8 +1,9 @@
 """Chunks bound to one node, at whatever path it currently has: the outermost `ChunkStore` layer of an array.
 
-A publish goes to the node's current path, or is refused. A read that overlaps a move is repeated. A missing chunk, and any result while
-another folder is at the path of the held one, counts only after the store has confirmed that the node is still there: a folder that
-another program renamed lists no chunks, which proves nothing about the array (docs/design/019-nodes-in-use.md).
+A publish goes to the node's current path, or is refused. A read that overlaps a move is repeated. A missing chunk, one that cannot be
+decoded, and any result while another folder is at the path of the held one, counts only after the store has confirmed that the node is
+still there: a folder that another program renamed lists no chunks, and one that another program put in its place has chunks of another
+form, which proves nothing about the array (docs/design/019-nodes-in-use.md).
 """
 
 from __future__ import annotations
@@ -73,6 +74,10 @@ class BoundChunks(ChunkStore):
     async def wait_stable(self) -> None:
         await self.node.wait_stable()
 
+    async def confirm(self) -> None:
+        await self.node.wait_stable()
+        await self.node.confirm()
+
     # --- writing ------------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -124,8 +129,8 @@ class BoundChunks(ChunkStore):
                 found = await ask()
             except NodeMoving:
                 raise
-            except ZarrfsError:
-                if self.node.has_stayed(moves):
+            except ZarrfsError as error:
+                if self.node.has_stayed(moves) and not (isinstance(error, ChunkError) and not await self.node.confirm()):
                     raise
                 await trio.lowlevel.checkpoint()
                 continue
@@ -144,7 +149,7 @@ def _is_none(found: object | None) -> bool:
 
 
 def _has_none(found: Sequence[object | None]) -> bool:
-    return any(each is None for each in found)
+    return any(each is None or isinstance(each, ChunkError) for each in found)
 
 
 def _never(found: object) -> bool:

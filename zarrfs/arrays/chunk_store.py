@@ -179,6 +179,9 @@ class ChunkStore(abc.ABC):
     async def wait_stable(self) -> None:
         """Return when no task is moving or erasing the array."""
 
+    async def confirm(self) -> None:
+        """Raise `StaleEntry` if another program has replaced the array: its chunks need not be those of the documents."""
+
     def holding(self) -> AbstractAsyncContextManager[None]:
         """Keep the array in place around several operations that publish together, with one confirmation for all."""
         return nullcontext()
