@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from typing import Any
 
 import pytest
 import trio
@@ -83,3 +85,46 @@ def test_chunks_without_writes_are_not_all_dirty_at_once(written: range) -> None
 
     trio.run(main)
     assert max(most) <= 4096 + len(written)
+
+
+def held(*roots: Any) -> int:
+    """Return the number of objects in these sets."""
+    seen: dict[int, Any] = {}
+    pending = list(roots)
+    while pending:
+        each = pending.pop()
+        if id(each) not in seen and not isinstance(each, type):
+            seen[id(each)] = each
+            pending += gc.get_referents(each)
+    return len(seen)
+
+
+@pytest.mark.parametrize("fill_value", [0, 1])
+@pytest.mark.parametrize("chunks", [{}, {"a/77": b"\1", "a/19999": b"\1"}], ids=["new", "over others"])
+def test_what_is_known_of_stored_chunks_is_not_held_chunk_by_chunk(fill_value: int, chunks: dict[str, bytes]) -> None:
+    """An array may have millions of chunks of some bytes."""
+    count = 20_000
+
+    async def main() -> None:
+        store = MemoryStore()
+        await store.set(Key("a/.zarray"), array_document((count,), (1,), "|u1", fill_value=fill_value))
+        for key, value in chunks.items():
+            await store.set(Key(key), value)
+        opened = await reading(store).array()
+        writer = ArrayWriter(
+            opened.array, None, budget=MemoryBudget(1 << 40), directory=None, start_soon=None, on_stored=None, is_apart=not chunks
+        )
+        # Every third chunk equals the fill value 1.
+        elements = bytes((2, 3, 1)[number % 3] for number in range(count))
+        await writer.write(0, elements)
+        await writer.publish_whole()
+        storage = writer._storage
+        known = storage.stored, storage.as_fill, storage.replaced, storage.attempted
+        assert sum(map(len, known)) >= 2 * count - count // 3
+        assert held(*known) < count // 10
+        stored = await contents(store)
+        assert len(writer.stored) == len(stored) - 1
+        assert b"".join(stored.get(f"a/{number}", bytes([fill_value])) for number in range(count)) == elements
+        await writer.aclose()
+
+    trio.run(main)

@@ -25,6 +25,7 @@ from zarrfs.errors import TooLarge, ZarrfsError
 from zarrfs.keys import Key
 from zarrfs.memory.spill import Buffers, array
 from zarrfs.model.chunk_grid import Coords, Shape
+from zarrfs.model.chunk_set import ChunkSet
 from zarrfs.threads import CPU_THREADS
 
 _WIDTH = CPU_THREADS + 1
@@ -56,8 +57,9 @@ class WriteBack:
         self._fortran = fortran
         self._on_stored = on_stored
         self._per_key = array.metadata.chunks_per_key
-        self._unpublished: dict[Coords, Coords] = {}
-        """One chunk of each unit that was stored."""
+        grid_shape, units_shape = array.metadata.grid_shape, array.metadata.stored_grid_shape
+        self._unpublished = ChunkSet(units_shape)
+        """Units that were stored."""
         self.single = math.prod(self._per_key) == 1
         """True if each chunk has its own key."""
         self.width = _WIDTH
@@ -65,19 +67,19 @@ class WriteBack:
         if not self.single:
             unit_nbytes = math.prod(self._per_key) * array.metadata.max_chunk_nbytes
             self.width = max(1, min(_WIDTH, _STORED_NBYTES // max(1, unit_nbytes)))
-        self.stored: set[Coords] = set()
+        self.stored = ChunkSet(grid_shape)
         """Chunks that were stored here and not erased since."""
-        self.attempted: set[Coords] = set()
+        self.attempted = ChunkSet(grid_shape)
         """Chunks whose store has failed or was given up: they may be stored nevertheless, also later."""
-        self.as_fill: set[Coords] = set()
+        self.as_fill = ChunkSet(grid_shape)
         """Chunks found equal to the fill value."""
-        self.replaced: set[Coords] = set()
+        self.replaced = ChunkSet(units_shape)
         """Units of a new array that contain only what was stored here; of chunks with their own keys, unless they are in ``as_fill``."""
 
     def redirect(self, array: Array) -> None:
         """Direct further stores to ``array``, which has the same metadata."""
         self._array = array
-        self._unpublished.clear()
+        self._unpublished = ChunkSet(array.metadata.stored_grid_shape)
 
     def in_place(self) -> None:
         """Record that the new array is in its place: from now on it may have other writers, whose chunks and elements stay."""
@@ -94,6 +96,10 @@ class WriteBack:
             for index, count, extent in zip(unit, self._per_key, self._array.metadata.grid_shape, strict=True)
         ]
 
+    def first_of(self, unit: Coords) -> Coords:
+        """Return the first chunk of a unit."""
+        return tuple(index * count for index, count in zip(unit, self._per_key, strict=True))
+
     async def store(self, unit_coords: Coords) -> None:
         """Store the dirty chunks of a unit; if it raises, they are still dirty. The caller excludes writes to them meanwhile.
 
@@ -102,10 +108,7 @@ class WriteBack:
         unit = self._dirty.units.get(unit_coords)
         if unit is None:
             return
-        if math.prod(self._per_key) > MAX_WRITTEN:
-            raise TooLarge(
-                f"shard of {math.prod(self._per_key)} chunks: read-only, above the limit of {MAX_WRITTEN} chunks for writes"
-            )
+        self.refuse_large()
         if self._is_new:
             await self._complete(unit)
         in_part = [coords for coords, chunk in unit.chunks.items() if not chunk.whole]
@@ -123,6 +126,13 @@ class WriteBack:
                     self._dirty.remove(coords)
             else:
                 await self._store(unit_coords, encoded)
+
+    def refuse_large(self) -> None:
+        """Raise `TooLarge` if shards are of more than `MAX_WRITTEN` chunks."""
+        if math.prod(self._per_key) > MAX_WRITTEN:
+            raise TooLarge(
+                f"shard of {math.prod(self._per_key)} chunks: read-only, above the limit of {MAX_WRITTEN} chunks for writes"
+            )
 
     def _merge(self, coords: Coords, chunk: DirtyChunk) -> ElementMerge:
         """Return the written elements of a chunk, as a merge into the stored one."""
@@ -172,8 +182,8 @@ class WriteBack:
     async def publish(self) -> None:
         """Flush stored units that are queued above the store."""
         if self._unpublished:
-            await self._array.chunks.publish(list(self._unpublished.values()))
-            self._unpublished.clear()
+            await self._array.chunks.publish(self.first_of(unit) for unit in self._unpublished)
+            self._unpublished = ChunkSet(self._array.metadata.stored_grid_shape)
 
     async def stored_chunk(self, coords: Coords) -> NDArray:
         """Return a chunk at its full shape without its dirty elements."""
@@ -197,7 +207,7 @@ class WriteBack:
         """Record that these chunks of one unit are stored, or queued."""
         one = next(iter(chunks))
         if not self.single:
-            self._unpublished[self._array.chunks.unit(one)] = one
+            self._unpublished.add(self._array.chunks.unit(one))
         if self._on_stored is not None:
             self._on_stored(self._array.chunks.keys(one))
 

@@ -14,7 +14,7 @@ import itertools
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, Selection, product
 from zarrfs.model.chunk_runs import ChunkRun, runs
+from zarrfs.model.chunk_set import ChunkSet
 from zarrfs.threads import CPU_THREADS
 
 log = logging.getLogger(__name__)
@@ -100,14 +101,18 @@ class ArrayWriter:
         self._storage = WriteBack(array, self._dirty, is_new=reader is None, fortran=self._order.fortran, on_stored=on_stored)
 
     @property
-    def stored(self) -> Set[Coords]:
+    def stored(self) -> ChunkSet:
         """Chunks that this writer stored and has not erased since."""
         return self._storage.stored
 
     @property
-    def may_be_stored(self) -> Set[Coords]:
+    def may_be_stored(self) -> ChunkSet:
         """`stored`, and chunks whose store has failed or was given up."""
-        return self._storage.stored | self._storage.attempted
+        return self._storage.stored.union(self._storage.attempted)
+
+    def has_stored_in(self, unit: Coords) -> bool:
+        """Return True if a chunk of this unit is in `stored`."""
+        return any(coords in self._storage.stored for coords in product(self._storage.ranges_of(unit)))
 
     @property
     def nbytes(self) -> int:
@@ -212,11 +217,18 @@ class ArrayWriter:
         await self._store_all()
         # If everything was replaced, nothing is listed: a listing reads the index of every shard.
         if (len(storage.stored) if storage.single else len(storage.replaced)) < math.prod(metadata.stored_grid_shape):
-            left: dict[Coords, list[Coords]] = {}
+            left, units = ChunkSet(metadata.grid_shape), ChunkSet(metadata.stored_grid_shape)
             async for coords, _, _ in self.array.chunks.list():
                 if coords not in storage.stored:
-                    left.setdefault(self.array.chunks.unit(coords), []).append(coords)
-            await for_each(left.values(), storage.erase, _WIDTH, completes=True)
+                    left.add(coords)
+                    units.add(self.array.chunks.unit(coords))
+            if units:
+                storage.refuse_large()
+
+            async def erase(unit: Coords) -> None:
+                await storage.erase([coords for coords in product(storage.ranges_of(unit)) if coords in left])
+
+            await for_each(units, erase, _WIDTH, completes=True)
         await self._storage.publish()
 
     async def _store_unwritten(self) -> None:

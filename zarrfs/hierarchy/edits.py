@@ -11,7 +11,7 @@ between processes (`Store.exclusive`, of a document of the root).
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
-from zarrfs.hierarchy.erasing import EraseOutside, erase_in_steps, erase_outside_of
+from zarrfs.hierarchy.erasing import EraseOutside, IsStored, erase_in_steps, erase_outside_of, never
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_nodes import NewNodes, Seen, require_no_nodes
@@ -83,11 +83,11 @@ class NodeEditor:
         await self._new.require_nothing_hidden(path)
 
     async def create(
-        self, node: GroupNode | ArrayNode, *, chunks: Collection[Key] = (), pending: Ends | None = None, of: LiveNode | None = None
+        self, node: GroupNode | ArrayNode, *, stored: IsStored = never, pending: Ends | None = None, of: LiveNode | None = None
     ) -> None:
         """Create a node in the dialect of `layout_for`, with the groups above it that the dialect requires.
 
-        ``chunks``: keys of chunks of an array that are stored already; other keys there with names of chunks are leftovers, and erased.
+        ``stored``: the chunks of an array that are stored already; other keys there with names of chunks are leftovers, and erased.
         ``pending``: receives the ends of steps that timed out, and may still take effect. ``of``: the array in creation; its group must
         exist. An implicit group becomes a node by this; an array is created only where nothing lies below. Raises `EntryExists`,
         `NameInvalid`, `NotADirectory` (a node above it is not a group), `NotRepresentable`, `StaleEntry`.
@@ -98,7 +98,7 @@ class NodeEditor:
             # Its chunks may have been stored before it, hidden.
             self._hierarchy.reveal(node.path)
             await self._new.make_parents(layout, node.path)
-            await self._new.clear(layout, node, chunks)
+            await self._new.clear(layout, node, stored)
             try:
                 with fences.collected() as steps:
                     await self._new.write(layout, node)

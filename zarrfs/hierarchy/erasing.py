@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -20,6 +21,14 @@ _CHUNKS_AT_ONCE = 1000
 
 EraseOutside = bool | Callable[[Coords], bool]
 """Whether chunks outside a smaller shape may be erased: all, or those that the function names."""
+
+IsStored = Callable[[Coords], bool]
+"""Returns True for the coordinates of a key, that of a chunk or a shard, if its value belongs to a new array."""
+
+
+def never(coords: Coords) -> bool:
+    """Return False: no chunk is stored before the array itself."""
+    return False
 
 
 async def erase_in_steps(store: Store, prefix: Prefix, *, until_ns: int | None = None) -> None:
@@ -104,6 +113,15 @@ async def remove_empty(store: Store, prefix: Prefix) -> None:
     for below in [prefix.child(name) async for name, is_prefix, _, _ in store.list_dir(prefix) if is_prefix]:
         await remove_empty(store, below)
     await store.remove_prefix(prefix)
+
+
+async def erase_stored(store: Store, prefix: Prefix, chunks: ChunkStore, stored: Iterable[Coords]) -> None:
+    """Erase the keys of these chunks in short steps, and the folders of them, up to ``prefix``, that are empty."""
+    left = iter(stored)
+    while some := list(itertools.islice(left, _CHUNKS_AT_ONCE)):
+        keys = dict.fromkeys(key for coords in some for key in chunks.keys(coords))
+        await store.erase_values(keys)
+        await remove_empty_folders(store, prefix, keys)
 
 
 async def remove_empty_folders(store: Store, prefix: Prefix, keys: Iterable[Key]) -> None:

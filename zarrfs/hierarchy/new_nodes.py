@@ -26,7 +26,7 @@ from zarrfs.errors import (
     raise_first,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside, is_implicit
-from zarrfs.hierarchy.erasing import erase_in_steps, erase_keys
+from zarrfs.hierarchy.erasing import IsStored, erase_in_steps, erase_keys, never
 from zarrfs.hierarchy.foreign_documents import described_by, foreign, require_own
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.live_array import LiveArray
@@ -295,8 +295,8 @@ class NewNodes:
         if isinstance(node, ArrayNode) and await has_any(self._hierarchy.children(node.path)):
             raise EntryExists(f"{node.path}: contains other nodes", key=node.path)
 
-    async def clear(self, layout: Layout, node: GroupNode | ArrayNode, chunks: Collection[Key] = ()) -> None:
-        """Erase leftover chunks at the path of a new node.
+    async def clear(self, layout: Layout, node: GroupNode | ArrayNode, stored: IsStored = never) -> None:
+        """Erase leftover chunks at the path of a new node: of an array, those that are not ``stored`` already.
 
         A new array starts without chunks, and a group without documents would be hidden by them.
         """
@@ -312,7 +312,7 @@ class NewNodes:
         left = [
             key
             async for key in self._store.list_prefix(node.chunk_prefix)
-            if key not in chunks and encoding.decode(key[start:], ndim) is not None
+            if (coords := encoding.decode(key[start:], ndim)) is not None and not stored(coords)
         ]
         await erase_keys(self._store, left)
 

@@ -11,6 +11,7 @@ from zarrfs.containers.base import MAX_NBYTES, Container, Elements, FileLayout
 from zarrfs.errors import NotRepresentable, StaleEntry, ZarrfsError
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.keys import ROOT, Contents, Key, NodePath, Prefix
+from zarrfs.keys.unsynced_keys import UnsyncedKeys
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode
 from zarrfs.vfs import names
 from zarrfs.vfs.content import Content, Snapshot
@@ -44,7 +45,8 @@ class WholeArrayContent(Content):
         """True if another array has the name of the one that it was, or was to replace."""
         self.container = container
         self._be_at(path)
-        self._unsynced: dict[Key, None] = {}
+        # Created when needed: each lookup makes a content.
+        self._unsynced: UnsyncedKeys | None = None
 
     def follow(self) -> None:
         if self._live is not None and self._live.path != self.path:
@@ -199,16 +201,17 @@ class WholeArrayContent(Content):
 
     async def sync(self) -> None:
         # Queued shards too: they hold elements of this file, also those written through other files.
-        keys, shards = list(self._unsynced), await self._context.hierarchy.queued.publish(self.path)
-        targets: list[Key | Prefix] = [*keys, *shards]
+        unsynced = self._unsynced.versions() if self._unsynced is not None else {}
+        shards = await self._context.hierarchy.queued.publish(self.path)
+        targets: list[Key | Prefix] = [*unsynced, *shards]
         if (open_array := await self._array_at_path()) is not None:
             contents, document = Contents(open_array.live.chunk_prefix), open_array.live.document
             targets.append(contents)
             # Where documents and chunks are in different places, the document is not among the contents.
             targets += [document] if document is not None and not document.startswith(contents) else []
         await self._context.store.sync([*targets, *await self._context.unsynced_documents(self.path)])
-        for key in keys:
-            self._unsynced.pop(key, None)
+        if self._unsynced is not None:
+            self._unsynced.synced(unsynced)
 
     async def set_mtime(self, mtime_ns: int) -> None:
         open_array = await self._array_at_path()
@@ -233,8 +236,10 @@ class WholeArrayContent(Content):
         mtime_ns = await self._context.hierarchy.mtime_ns(self.path)
         return mtime_ns if mtime_ns is not None else self._context.mounted_ns
 
-    def _stored(self, keys: Sequence[Key]) -> None:
-        self._unsynced.update(dict.fromkeys(keys))
+    def _stored(self, targets: Sequence[Key | Contents]) -> None:
+        if self._unsynced is None:
+            self._unsynced = UnsyncedKeys()
+        self._unsynced.add(targets)
 
 
 class _ArraySnapshot(Snapshot):

@@ -22,14 +22,14 @@ from zarrfs.errors import (
 )
 from zarrfs.hierarchy.live_array import OpenArray
 from zarrfs.hierarchy.nodes import Hierarchy
-from zarrfs.keys import Key, NodePath
+from zarrfs.keys import Contents, Key, NodePath
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.stage import Stage, StagingRoom
 
-Stored = Callable[[Sequence[Key]], None]
-"""Called with the keys that were set or erased, which a sync has to make durable."""
+Stored = Callable[[Sequence[Key | Contents]], None]
+"""Called with what was set or erased, which a sync has to make durable."""
 
 
 class ElementsStage(Stage):

@@ -24,11 +24,12 @@ from zarrfs.errors import (
     StaleEntry,
     ZarrfsError,
 )
-from zarrfs.hierarchy.erasing import remove_empty_folders
+from zarrfs.hierarchy.erasing import erase_stored
 from zarrfs.hierarchy.live_array import LiveArray, OpenArray
 from zarrfs.hierarchy.placing import Placing
 from zarrfs.hierarchy.replacing_arrays import kept_attributes, replacing
-from zarrfs.keys import Key, NodePath
+from zarrfs.keys import NodePath
+from zarrfs.keys.unsynced_keys import UnsyncedKeys
 from zarrfs.model.data_type import from_numpy
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.vfs.stage import Stage, StagingRoom
@@ -95,7 +96,7 @@ class NewArrayStage(Stage):
         self.stored: LiveArray | None = None
         """The array in use, once it is stored."""
         self._abandoned = False
-        self._stored_apart: list[Key] = []
+        self._stored_apart = UnsyncedKeys()
         self._pending: list[trio.Event] = []
         """The ends of steps of its creation in place that timed out."""
         self._refused: ZarrfsError | None = None
@@ -317,7 +318,7 @@ class NewArrayStage(Stage):
             directory=self._room.directory,
             start_soon=None if self._same else self._context.start_soon,
             file_order=file_order,
-            on_stored=self._on_stored if self._placing is None else self._stored_apart.extend,
+            on_stored=self._on_stored if self._placing is None else self._stored_apart.add,
             is_apart=self._placing is not None,
         )
         await self._hand_over()
@@ -393,16 +394,16 @@ class NewArrayStage(Stage):
         # Without the slash: the key of a 0-dimensional array may lie beside its prefix.
         before, now = apart.rstrip("/"), node.chunk_prefix.rstrip("/")
         # The keys of an array at the root begin with no slash.
-        stored = [Key((now + key[len(before) :]).lstrip("/")) if key.startswith(before) else key for key in self._stored_apart]
-        self._on_stored((*stored, *layout.document_keys(node.path)))
+        apart_ones = self._stored_apart.versions()
+        stored = [type(each)((now + each[len(before) :]).lstrip("/")) if each.startswith(before) else each for each in apart_ones]
+        self._on_stored([*stored, *layout.document_keys(node.path)])
 
     async def _create(self, node: ArrayNode) -> None:
         assert self._writer is not None
         self._context.hierarchy.hide(self._making)
         self._is_created = True
-        chunks = {key for coords in self._writer.stored for key in self._writer.array.chunks.keys(coords)}
         try:
-            await self._context.editor.create(node, chunks=chunks, pending=self._pending, of=self._making)
+            await self._context.editor.create(node, stored=self._writer.has_stored_in, pending=self._pending, of=self._making)
         except BaseException:
             self._context.hierarchy.hide(self._making)
             raise
@@ -427,10 +428,7 @@ class NewArrayStage(Stage):
         if self._writer is not None and chunks_there and self._making.why_gone is None and not await self._is_whole():
             try:
                 # Values stored there by another program meanwhile stay. Those of ours that still arrive are waited for.
-                chunks = self._writer.array.chunks
-                keys = dict.fromkeys(key for coords in chunks_there for key in chunks.keys(coords))
-                await self._context.store.erase_values(keys)
-                await remove_empty_folders(self._context.store, self._making.chunk_prefix, keys)
+                await erase_stored(self._context.store, self._making.chunk_prefix, self._writer.array.chunks, chunks_there)
             except ZarrfsError as error:
                 log.error("%s: chunks of the incomplete array could not be erased: %s", self._path, error)
         self._context.hierarchy.reveal(self._path)
