@@ -87,6 +87,32 @@ def test_chunks_without_writes_are_not_all_dirty_at_once(written: range) -> None
     assert max(most) <= 4096 + len(written)
 
 
+def test_tiny_chunks_are_few_in_memory_whatever_their_elements_take() -> None:
+    """A dirty chunk of one byte takes hundreds of bytes: those of an array that is stored apart do not wait for 4 MiB of elements."""
+    count, piece = 30_000, 1_000
+    elements = os.urandom(count)
+
+    async def main() -> None:
+        store = MemoryStore()
+        await store.set(Key("a/.zarray"), array_document((count,), (1,), "|u1", fill_value=0))
+        async with trio.open_nursery() as nursery:
+            opened = await reading(store, start_soon=nursery.start_soon).array()
+            budget = MemoryBudget(1 << 40)
+            writer = ArrayWriter(opened.array, None, budget=budget, directory=None, start_soon=nursery.start_soon, is_apart=True)
+            for start in range(0, count, piece):
+                await writer.write(start, elements[start : start + piece])
+                while writer._storing:
+                    await next(iter(writer._storing.values())).wait()
+                assert len(writer._dirty) <= 10 * piece
+            await writer.publish()
+            assert budget.nbytes == 0
+            await writer.aclose()
+        stored = await contents(store)
+        assert b"".join(stored.get(f"a/{number}", b"\0") for number in range(count)) == elements
+
+    trio.run(main)
+
+
 def held(*roots: Any) -> int:
     """Return the number of objects in these sets."""
     seen: dict[int, Any] = {}

@@ -32,6 +32,9 @@ _IN_MASK = -2
 _FEW_SPANS = 64
 
 
+OBJECTS_NBYTES = 600
+"""Memory of a dirty chunk besides its elements: coordinates, table entries, a unit. Of chunks of some bytes it is the greater part."""
+
 _FileRange = tuple[mmap.mmap, int]
 
 
@@ -264,7 +267,7 @@ class DirtyChunks:
 
     def add_in_memory(self, coords: Sequence[Coords], units: Sequence[DirtyUnit], run_layout: RunLayout) -> DirtyRun | None:
         """Add dirty chunks with their units, elements still undefined; return None if there is no memory for them."""
-        if not self._budget.take(nbytes := len(coords) * run_layout.chunk_nbytes):
+        if not self._budget.take(nbytes := len(coords) * (run_layout.chunk_nbytes + OBJECTS_NBYTES)):
             return None
         try:
             elements: NDArray = np.empty((len(coords), *run_layout.shape), run_layout.dtype)
@@ -296,7 +299,7 @@ class DirtyChunks:
             return
         nbytes = run.memory.nbytes
         if run.file_range is None:
-            self._budget.give(nbytes)
+            self._budget.give(nbytes + len(run.units) * OBJECTS_NBYTES)
         else:
             self._free.setdefault(nbytes, []).append(run.file_range)
             self.used(nbytes)

@@ -108,7 +108,7 @@ class WriteBack:
         unit = self._dirty.units.get(unit_coords)
         if unit is None:
             return
-        self.refuse_large()
+        self._refuse_large()
         if self._is_new:
             await self._complete(unit)
         in_part = [coords for coords, chunk in unit.chunks.items() if not chunk.whole]
@@ -127,7 +127,7 @@ class WriteBack:
             else:
                 await self._store(unit_coords, encoded)
 
-    def refuse_large(self) -> None:
+    def _refuse_large(self) -> None:
         """Raise `TooLarge` if shards are of more than `MAX_WRITTEN` chunks."""
         if math.prod(self._per_key) > MAX_WRITTEN:
             raise TooLarge(
@@ -175,9 +175,10 @@ class WriteBack:
             (self.as_fill.add if data is None else self.as_fill.discard)(coords)
             self._dirty.remove(coords)
 
-    async def erase(self, chunks: Sequence[Coords]) -> None:
-        """Erase these chunks of one unit."""
-        await self._update(dict.fromkeys(chunks))
+    async def erase(self, unit: Coords, chunks: ChunkSet) -> None:
+        """Erase those of ``chunks`` that are in a unit. Raises as `store`."""
+        self._refuse_large()
+        await self._update(dict.fromkeys(coords for coords in itertools.product(*self.ranges_of(unit)) if coords in chunks))
 
     async def publish(self) -> None:
         """Flush stored units that are queued above the store."""

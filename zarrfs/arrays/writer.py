@@ -23,7 +23,7 @@ import trio
 
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.concurrency import for_each
-from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, RunLayout, refuse_lost
+from zarrfs.arrays.dirty_chunks import OBJECTS_NBYTES, DirtyChunk, DirtyChunks, RunLayout, refuse_lost
 from zarrfs.arrays.filling import part
 from zarrfs.arrays.merging import of_elements, put
 from zarrfs.arrays.reader import ArrayReader
@@ -222,13 +222,7 @@ class ArrayWriter:
                 if coords not in storage.stored:
                     left.add(coords)
                     units.add(self.array.chunks.unit(coords))
-            if units:
-                storage.refuse_large()
-
-            async def erase(unit: Coords) -> None:
-                await storage.erase([coords for coords in product(storage.ranges_of(unit)) if coords in left])
-
-            await for_each(units, erase, _WIDTH, completes=True)
+            await for_each(units, lambda unit: storage.erase(unit, left), _WIDTH, completes=True)
         await self._storage.publish()
 
     async def _store_unwritten(self) -> None:
@@ -349,7 +343,7 @@ class ArrayWriter:
         """Return the next clean chunk of a run, and those after it that can share its allocation."""
         chosen = [self._along(run.coords, done)]
         limit = _RUN_NBYTES if self._storage.single else _UNIT_RUN_NBYTES
-        most = limit // max(1, self.array.metadata.chunk_nbytes(chosen[0]))
+        most = limit // (self.array.metadata.chunk_nbytes(chosen[0]) + OBJECTS_NBYTES)
         unit = self.array.chunks.unit(chosen[0])
         for number in range(done + 1, min(run.count, done + most)):
             coords = self._along(run.coords, number)
@@ -382,21 +376,32 @@ class ArrayWriter:
 
     def _store_ahead(self) -> None:
         """Start stores of completely written units, a few concurrently; errors are left to `publish`, which retries."""
-        while self._start_soon is not None and self._ready and len(self._storing) < self._storage.width:
+        while (
+            self._start_soon is not None and len(self._storing) < self._storage.width and (unit := self._next_ready()) is not None
+        ):
+            self._start_soon(self._store_early, unit)
+
+    def _next_ready(self) -> Coords | None:
+        """Return the next completely written unit, which then counts as being stored; None without any."""
+        while self._start_soon is not None and self._ready:
             unit = self._ready.popleft()
             if unit in self._dirty.units and unit not in self._storing:
                 self._storing[unit] = trio.Event()
-                self._start_soon(self._store_early, unit)
+                return unit
+        return None
 
-    async def _store_early(self, unit: Coords) -> None:
-        try:
-            async with self.array.chunks.holding():
-                await self._storage.store(unit)
-        except ZarrfsError as error:
-            log.debug("storing ahead failed: %s", error)
-        finally:
-            self._storing.pop(unit).set()
-            self._store_ahead()
+    async def _store_early(self, first: Coords) -> None:
+        # One after the other: a task takes as long to start as a small chunk to be stored.
+        unit: Coords | None = first
+        while unit is not None:
+            try:
+                async with self.array.chunks.holding():
+                    await self._storage.store(unit)
+            except ZarrfsError as error:
+                log.debug("storing ahead failed: %s", error)
+            finally:
+                self._storing.pop(unit).set()
+            unit = self._next_ready()
 
     async def _store_all(self) -> None:
         self._ready.clear()
