@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import contains
 
 import numpy as np
 
@@ -99,6 +100,14 @@ class WriteBack:
     def first_of(self, unit: Coords) -> Coords:
         """Return the first chunk of a unit."""
         return tuple(index * count for index, count in zip(unit, self._per_key, strict=True))
+
+    def has_stored_in(self, unit: Coords) -> bool:
+        """Return True if a chunk of this unit is in `stored`."""
+        ranges = self.ranges_of(unit)
+        if len(self.stored) < math.prod(map(len, ranges)):
+            # A shard may have many millions of chunks: of one too large to be written, none is stored.
+            return any(all(map(contains, ranges, coords)) for coords in self.stored)
+        return any(coords in self.stored for coords in itertools.product(*ranges))
 
     async def store(self, unit_coords: Coords) -> None:
         """Store the dirty chunks of a unit; if it raises, they are still dirty. The caller excludes writes to them meanwhile.

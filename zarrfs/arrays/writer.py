@@ -112,7 +112,7 @@ class ArrayWriter:
 
     def has_stored_in(self, unit: Coords) -> bool:
         """Return True if a chunk of this unit is in `stored`."""
-        return any(coords in self._storage.stored for coords in product(self._storage.ranges_of(unit)))
+        return self._storage.has_stored_in(unit)
 
     @property
     def nbytes(self) -> int:
