@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +18,7 @@ from zarrfs.containers.npy import Npy
 from zarrfs.keys import Key
 from zarrfs.stores.folder.store import FolderStore
 from zarrfs.vfs.node import Directory
+from zarrfs.views.whole_array import array_file
 
 MOST_CALLS = 90
 """Calls of functions of zarrfs; once there were 257."""
@@ -27,6 +29,8 @@ MOST_CALLS = 90
 async def test_a_warm_lookup_asks_for_nothing(zarr_format: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = zarr.open_group(str(tmp_path), mode="w", zarr_format=zarr_format)  # type: ignore[arg-type]
     group.create_array("x", shape=(8,), chunks=(4,), dtype="i4")[:] = np.arange(8)
+    # Arrays of other tests in this process may be of the same form.
+    monkeypatch.setattr(array_file, "_layouts", OrderedDict())
     rendered = []
     layout = Npy.layout
     monkeypatch.setattr(Npy, "layout", lambda self, metadata: rendered.append(1) or layout(self, metadata))
