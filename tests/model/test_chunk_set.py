@@ -49,6 +49,31 @@ def test_it_holds_what_was_added_in_order(
     assert (list(found), list(other)) == (sorted(expected), sorted(also))
 
 
+@unhurried
+@given(changes=CHANGES, box=st.tuples(*(st.tuples(st.integers(0, extent), st.integers(0, extent)) for extent in GRID)))
+def test_those_in_a_box(changes: list[tuple[bool, list[Coords]]], box: tuple[tuple[int, int], ...]) -> None:
+    found, expected = changed(changes)
+    ranges = [range(min(ends), max(ends)) for ends in box]
+    assert list(found.within(ranges)) == sorted(coords for coords in expected if coords in set(itertools.product(*ranges)))
+    whole = ChunkSet(GRID)
+    whole.update(itertools.product(*map(range, GRID)))
+    assert list(whole.within(ranges)) == list(itertools.product(*ranges))
+
+
+@pytest.mark.parametrize("members", [[], [()]])
+def test_in_the_box_of_a_scalar(members: list[Coords]) -> None:
+    found = ChunkSet(())
+    found.update(members)
+    assert list(found.within([])) == members
+
+
+def test_of_a_box_with_many_chunks_the_rows_are_looked_at() -> None:
+    found = ChunkSet((3, 2**40))
+    found.update([(0, 5), (1, 7), (1, 2**40 - 1), (2, 0)])
+    assert list(found.within([range(1, 2), range(7, 8)])) == [(1, 7)]
+    assert list(found.within([range(1, 3), range(8, 9)])) == []
+
+
 @pytest.mark.parametrize("coords", [(0, 50, 0), (0, 0, 40), (3, 0, 0), (-1, 0, 0), (0, 0), (0, 0, 0, 0)])
 def test_a_chunk_outside_the_grid_is_none_within(coords: Coords) -> None:
     found = ChunkSet(GRID)

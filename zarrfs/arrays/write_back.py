@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import contains
 
 import numpy as np
 
@@ -103,11 +102,7 @@ class WriteBack:
 
     def has_stored_in(self, unit: Coords) -> bool:
         """Return True if a chunk of this unit is in `stored`."""
-        ranges = self.ranges_of(unit)
-        if len(self.stored) < math.prod(map(len, ranges)):
-            # A shard may have many millions of chunks: of one too large to be written, none is stored.
-            return any(all(map(contains, ranges, coords)) for coords in self.stored)
-        return any(coords in self.stored for coords in itertools.product(*ranges))
+        return any(True for _ in self.stored.within(self.ranges_of(unit)))
 
     async def store(self, unit_coords: Coords) -> None:
         """Store the dirty chunks of a unit; if it raises, they are still dirty. The caller excludes writes to them meanwhile.
@@ -187,7 +182,7 @@ class WriteBack:
     async def erase(self, unit: Coords, chunks: ChunkSet) -> None:
         """Erase those of ``chunks`` that are in a unit. Raises as `store`."""
         self._refuse_large()
-        await self._update(dict.fromkeys(coords for coords in itertools.product(*self.ranges_of(unit)) if coords in chunks))
+        await self._update(dict.fromkeys(chunks.within(self.ranges_of(unit))))
 
     async def publish(self) -> None:
         """Flush stored units that are queued above the store."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import contains
 
 from zarrfs.model.chunk_grid import Coords, Shape
+from zarrfs.model.chunk_plan import product
 
 # Chunks for each integer of bits: a lone chunk takes no more than two tuples.
 _PAGE = 1024
@@ -31,11 +34,26 @@ class ChunkSet(Collection[Coords]):
     def __iter__(self) -> Iterator[Coords]:
         """Yield the members; those of a page as they were when its first one was yielded."""
         for page in sorted(self._pages):
-            bits = self._pages.get(page, 0)
-            while bits:
-                lowest = bits & -bits
-                bits ^= lowest
-                yield self._coords(page * _PAGE + lowest.bit_length() - 1)
+            yield from self._of(page, self._pages.get(page, 0))
+
+    def within(self, ranges: Sequence[range]) -> Iterator[Coords]:
+        """Yield the members in a box of the grid, a range of each dimension, in C order.
+
+        Goes through the fewer: all members, or the pages of each row of the box along the last dimension.
+        """
+        if not ranges or self._count < math.prod(map(len, ranges[:-1])) * (len(ranges[-1]) // _PAGE + 1):
+            yield from (coords for coords in self if all(map(contains, ranges, coords)))
+            return
+        for head in product(list(ranges[:-1])) if ranges[-1] else ():
+            start = self._number((*head, ranges[-1].start))
+            if start is None:
+                raise ValueError(f"box {ranges} is not in a grid of shape {self._grid_shape}")
+            stop = start + len(ranges[-1])
+            for page in range(start // _PAGE, (stop - 1) // _PAGE + 1):
+                if bits := self._pages.get(page, 0):
+                    first = page * _PAGE
+                    above = bits >> max(0, start - first) << max(0, start - first)
+                    yield from self._of(page, above & (1 << min(_PAGE, stop - first)) - 1)
 
     def add(self, coords: Coords) -> None:
         """Add a chunk. Raises `ValueError` if the grid has no such chunk."""
@@ -69,6 +87,13 @@ class ChunkSet(Collection[Coords]):
         both._pages = self._pages | {page: self._pages.get(page, 0) | bits for page, bits in other._pages.items()}
         both._count = sum(bits.bit_count() for bits in both._pages.values())
         return both
+
+    def _of(self, page: int, bits: int) -> Iterator[Coords]:
+        """Yield the chunks of these bits of a page."""
+        while bits:
+            lowest = bits & -bits
+            bits ^= lowest
+            yield self._coords(page * _PAGE + lowest.bit_length() - 1)
 
     def _number(self, coords: Coords) -> int | None:
         """Return the number of a chunk in C order; None if it is outside the grid, where it would be that of another."""
