@@ -97,7 +97,8 @@ class RemoteMounts:
 
     def over(self, parts: Parts) -> Parts | None:
         """Return the mountpoint on the way to a name, or at it."""
-        mountpoints = self.recent()
+        # Without the lock if they are recent: `_read` sets the time last.
+        mountpoints = self._mountpoints if time.monotonic() - self._read_at <= _STALE_SECONDS else self.recent()
         return (
             next((mountpoint for mountpoint in mountpoints if parts[: len(mountpoint)] == mountpoint), None)
             if mountpoints
@@ -122,10 +123,11 @@ class RemoteMounts:
             self._read()
 
     def _read(self) -> None:
-        self._read_at = time.monotonic()
+        now = time.monotonic()
         with suppress(OSError):
             assert self._root is not None
             self._mountpoints = tuple(parts for parts, is_local in _below(self._root) if not is_local)
+        self._read_at = now
 
 
 def _below(root: int) -> list[tuple[Parts, bool]]:

@@ -44,7 +44,7 @@ class Scan:
         found: list[DirEntry] = []
         remote = self._remote()
         for entry in entries:
-            with suppress(FileNotFoundError):
+            try:
                 if entry.is_file(follow_symlinks=False):
                     if entry.name[0] == "." and TEMPORARY.fullmatch(entry.name):
                         self._sweep(entry.name)
@@ -58,6 +58,8 @@ class Scan:
                     found.append((entry.name, True, 0, entry.stat(follow_symlinks=False).st_mtime_ns))
                 else:
                     self._leave_out(self._folder, entry.name)
+            except FileNotFoundError:
+                continue
         return found
 
     def close(self) -> None:
