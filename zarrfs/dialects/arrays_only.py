@@ -65,8 +65,8 @@ class ArraysOnlyLayout(Layout):
         folder = self.listing_prefix(path)
         return folder.key(self.array_name), folder.key(self.attributes_name)
 
-    def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
-        return self.document_keys(path)[:1]
+    def deciding(self, keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        return keys[:1]
 
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         key, attributes_key = self.document_keys(path)
@@ -91,7 +91,7 @@ class ArraysOnlyLayout(Layout):
         )
 
     def listing_prefix(self, path: NodePath) -> Prefix:
-        return Prefix(self.prefix + path.prefix)
+        return self.prefix.of(path)
 
     def child_names(self, path: NodePath, keys: Iterable[str], prefixes: Iterable[str]) -> set[str]:
         return {name for name in prefixes if self._against(name) is None}

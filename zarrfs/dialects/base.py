@@ -169,9 +169,9 @@ class Layout(abc.ABC):
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Return the keys that may hold documents of the node at ``path``; `parse` requires all of them."""
 
-    def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
-        """Return those of `document_keys` of which any node has at least one: the others are requested only if one of these exists."""
-        return self.document_keys(path)
+    def deciding(self, keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        """Return those of ``keys``, the `document_keys` of a path, of which any node has one: without them no other is requested."""
+        return keys
 
     def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
         """Return keys of documents of the node at ``path`` or its hierarchy that may hold another file, which is never replaced."""

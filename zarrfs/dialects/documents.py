@@ -21,8 +21,7 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from zarrfs.dialects.indented import dumps_indented
@@ -246,15 +245,23 @@ def check_bare_tokens(before: Any, after: Any, name: str = "") -> None:
             check_bare_tokens(before[index] if isinstance(before, list) and index < len(before) else None, value, f"{name}/{index}")
 
 
-@contextmanager
-def naming(key: str) -> Iterator[None]:
-    """Add ``key`` to every `MetadataError` of the body that has none: from the helpers below, from `model` and from `codecs`."""
-    try:
-        yield
-    except MetadataError as error:
-        if error.key is not None:
-            raise
-        raise type(error)(f"{key}: {error}", key=key) from error
+class naming:
+    """Add ``key`` to every `MetadataError` of the body that has none: from the helpers below, from `model` and from `codecs`.
+
+    A class for the reason of `zarrfs.stores.os_errors.translated`.
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, MetadataError) and error.key is None:
+            raise type(error)(f"{self._key}: {error}", key=self._key) from error
 
 
 def member(document: Mapping[str, Any], name: str) -> Any:

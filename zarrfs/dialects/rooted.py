@@ -37,8 +37,8 @@ class RootedLayout(Layout):
     def document_keys(self, path: NodePath) -> tuple[Key, ...]:
         return self.inner.document_keys(self._inside(path))
 
-    def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
-        return self.inner.deciding_keys(self._inside(path))
+    def deciding(self, keys: tuple[Key, ...]) -> tuple[Key, ...]:
+        return self.inner.deciding(keys)
 
     def shared_keys(self, path: NodePath) -> tuple[Key, ...]:
         return self.inner.shared_keys(self._inside(path))

@@ -101,7 +101,7 @@ class Probe:
         keys = self._keys_of.get(id(layout))
         if keys is None:
             every = _keys_of(layout, self.path)
-            keys = self._keys_of[id(layout)] = every, layout.deciding_keys(self.path) if every else every
+            keys = self._keys_of[id(layout)] = every, layout.deciding(every)
         return keys
 
     def _all(self, n: int) -> tuple[Key, ...]:

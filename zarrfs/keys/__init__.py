@@ -61,6 +61,10 @@ class Prefix(str):
         """Return the prefix one level below."""
         return str.__new__(Prefix, f"{self}{name}/")
 
+    def of(self, path: NodePath) -> Prefix:
+        """Return `NodePath.prefix` of ``path``, in a hierarchy with its root at this prefix."""
+        return str.__new__(Prefix, self + path.prefix) if self else path.prefix
+
 
 class Contents(Prefix):
     """A target of `zarrfs.stores.base.Store.sync`: all values with this prefix, and their names."""

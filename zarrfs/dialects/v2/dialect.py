@@ -41,7 +41,7 @@ from zarrfs.model.unparsed import Unparsed
 ZARRAY, ZGROUP = NODE_DOCUMENTS
 ZATTRS = ".zattrs"
 ZMETADATA = ".zmetadata"
-_NAMES = (ZARRAY, ZGROUP, ZATTRS)
+_NAMES = (*NODE_DOCUMENTS, ZATTRS)
 _INDENT = 4
 
 
@@ -117,10 +117,9 @@ class V2Layout(Layout):
         base = self.chunk_prefix(path)
         return tuple(base.key(name) for name in _NAMES)
 
-    def deciding_keys(self, path: NodePath) -> tuple[Key, ...]:
+    def deciding(self, keys: tuple[Key, ...]) -> tuple[Key, ...]:
         # A node described by the copy may have attributes of its own.
-        keys = self.document_keys(path)
-        return keys if self.copy is not None else tuple(key for key in keys if key.name != ZATTRS)
+        return keys if self.copy is not None else keys[: len(NODE_DOCUMENTS)]
 
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         sources = self._sources(path, documents)
@@ -174,7 +173,7 @@ class V2Layout(Layout):
         return self if self.copy is None else replace(self, copy=None)
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
-        return Prefix(self.prefix + path.prefix)
+        return self.prefix.of(path)
 
     def chunk_key_encodings(self, node: ArrayNode, documents: Documents) -> tuple[ChunkKeyEncoding, ...]:
         usual = node.metadata.chunk_key_encoding

@@ -46,7 +46,7 @@ from zarrfs.dialects.v3.codecs import SHARDING
 from zarrfs.dialects.v3.consolidated import LOOSE, MEMBER, ConsolidatedCopy, CopiedDocuments, copied_documents
 from zarrfs.dialects.v3.extension import check_members
 from zarrfs.dialects.v3.grid import grid_to_json
-from zarrfs.dialects.v3.names import DOCUMENT, check_name, is_name, node_path
+from zarrfs.dialects.v3.names import DOCUMENT, are_names, check_name, is_name, node_path
 from zarrfs.errors import MetadataError
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model import chunk_key
@@ -126,7 +126,7 @@ class V3Layout(Layout):
 
     def parse(self, path: NodePath, documents: Documents) -> Node | None:
         key = self._key(path)
-        if path != ROOT and node_path(path[1:]) is None:
+        if path != ROOT and not are_names(path[1:]):
             return None
         if key not in documents:
             return self._copied(path)
@@ -158,7 +158,7 @@ class V3Layout(Layout):
         return self if self.copy is None else replace(self, copy=None)
 
     def chunk_prefix(self, path: NodePath) -> Prefix:
-        return Prefix(self.prefix + path.prefix)
+        return self.prefix.of(path)
 
     def node_of_document(self, key: Key) -> NodePath | None:
         if not key.startswith(self.prefix):
@@ -294,7 +294,7 @@ class V3Layout(Layout):
         check_name(name)
 
     def _key(self, path: NodePath) -> Key:
-        return self.chunk_prefix(path).key(DOCUMENT)
+        return self.prefix.key(path.prefix + DOCUMENT)
 
     def _copied(self, path: NodePath) -> Node | None:
         """Return the node in the consolidated copy; an implicit group if the copy has only nodes below it."""

@@ -20,9 +20,14 @@ def is_name(name: str) -> bool:
     return _against(name) is None
 
 
+def are_names(relative: str) -> bool:
+    """Return True if a node may have ``relative``, names joined by slashes, as its path below the root."""
+    return all(map(is_name, relative.split("/")))
+
+
 def node_path(relative: str) -> NodePath | None:
     """Return the path of a node below the root, from its names joined by slashes; None if one of them is not a node name."""
-    return NodePath(f"/{relative}") if all(map(is_name, relative.split("/"))) else None
+    return NodePath(f"/{relative}") if are_names(relative) else None
 
 
 def _against(name: str) -> str | None:
