@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 import trio
@@ -26,18 +25,18 @@ class Flight:
         self._landed = trio.Event()
         self.error: StoreError | None = None
 
-    @contextmanager
-    def under_way(self) -> Iterator[None]:
-        """Run the request in the body."""
-        try:
-            yield
-        except GenerationMismatch:
-            raise
-        except StoreError as error:
+    def under_way(self) -> Flight:
+        """Run the request in the body of ``with``."""
+        # No generator: each lookup of a node is a flight.
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, StoreError) and not isinstance(error, GenerationMismatch):
             self.error = error.again()
-            raise
-        finally:
-            self.land()
+        self.land()
 
     def land(self) -> None:
         """Mark the request as over, or as never sent."""
@@ -67,12 +66,22 @@ class Flights(Generic[K]):
         await flight.landed()
         return True
 
-    @contextmanager
-    def started(self, key: K) -> Iterator[None]:
+    def started(self, key: K) -> AbstractContextManager[None]:
         """Run the request for ``key`` in the body. No checkpoint may follow a `joined` that returned False."""
-        flight = self._flights[key] = Flight()
-        with flight.under_way():
-            try:
-                yield
-            finally:
-                del self._flights[key]
+        flight = self._flights[key] = _Listed(self._flights, key)
+        return flight
+
+
+class _Listed(Flight, Generic[K]):
+    """A flight among others, until it has ended."""
+
+    __slots__ = ("_flights", "_key")
+
+    def __init__(self, flights: dict[K, Flight], key: K) -> None:
+        super().__init__()
+        self._flights = flights
+        self._key = key
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        del self._flights[self._key]
+        super().__exit__(kind, error, traceback)

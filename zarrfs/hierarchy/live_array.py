@@ -230,14 +230,6 @@ class OpenArray:
     live: LiveArray
     superseded: bool = False
     _reader: ArrayReader | None = field(init=False, default=None)
-    _held_nbytes: int | None = field(init=False, default=None)
-
-    @property
-    def held_nbytes(self) -> int:
-        """`ArrayMetadata.held_nbytes`, computed once."""
-        if self._held_nbytes is None:
-            self._held_nbytes = self.array.metadata.held_nbytes
-        return self._held_nbytes
 
     @property
     def reader(self) -> ArrayReader:

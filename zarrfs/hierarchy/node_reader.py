@@ -66,13 +66,13 @@ class NodeReader:
         return True
 
     async def read(
-        self, path: NodePath, layouts: Sequence[Layout], expected: str | None, before: KnownNode | None
+        self, path: NodePath, layouts: Sequence[Layout], expected: str | None, before: KnownNode | None, source: Source
     ) -> tuple[Found | None, Probe]:
         """Return what is found at ``path``, None without documents of a node, and the probe used.
 
         ``expected``: the dialect to try first. ``before``: the known node, which is not parsed again if its documents are unchanged.
+        ``source``: that of the path, from before the first request.
         """
-        source = self.source(path)
         try:
             probe = self._stored.probe(path, layouts, expected, self._stored.get_small)
             return await self._read(path, probe, before, source), probe
@@ -127,7 +127,7 @@ class NodeReader:
                     document = key, stat.generation
                 if newest is None or (stat.mtime_ns is not None and stat.mtime_ns > newest):
                     newest = stat.mtime_ns
-            source = self._shared(source._replace(layout=layout.without_copy()))
+            source = self._shared(Source(layout.without_copy(), source.copied, source.copies_read))
             if documents and before is not None and before.digest == digest.digest() and _is_read_alike(before, source):
                 assert before.node is not None
                 return before.node, before.digest, newest, document, source

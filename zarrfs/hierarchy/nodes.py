@@ -74,7 +74,10 @@ class Hierarchy:
         self._readers = readers
         self._counters = counters
         self.ttl = ttl
+        # `trio.current_time`, without two of its three calls.
+        self._now = trio.lowlevel.current_clock().current_time
         self._layers = layers if layers is not None else ShardLayers(counters)
+        self._unqueued = self._layers.unqueued
         self.queued = QueuedShards(self._chunk_store, self._layers)
         self._known = KnownNodes()
         self.forgotten = Forgotten()
@@ -166,7 +169,7 @@ class Hierarchy:
 
     def array_of(self, node: ArrayNode, making: LiveArray | None = None) -> Array:
         """Return the array that ``node`` describes, stored or not. Nothing is queued for it, unless it is ``making``, in creation."""
-        layers = self._layers if making is not None else self._layers.unqueued
+        layers = self._layers if making is not None else self._unqueued
         return Array(node, chunks_of(self._chunk_store, node, layers, making), self._counters, self._layers.budget)
 
     def hide(self, making: LiveArray) -> None:
@@ -358,7 +361,7 @@ class Hierarchy:
             # `_counts`, inlined: this runs several times for each lookup in the mount.
             if (
                 known is not None
-                and known.expires > trio.current_time()
+                and known.expires > self._now()
                 and self.forgotten.counts(path, known.learnt)
                 and (known.source.copies_read == self.roots.copies_read or self._reading.is_copied_so(path, known))
             ):
@@ -369,7 +372,7 @@ class Hierarchy:
             return await self._learn(path)
 
     def _counts(self, path: NodePath, known: KnownNode) -> bool:
-        counts = known.expires > trio.current_time() and self.forgotten.counts(path, known.learnt)
+        counts = known.expires > self._now() and self.forgotten.counts(path, known.learnt)
         return counts and not self.roots.in_doubt and self._reading.is_copied_so(path, known)
 
     async def _learn(self, path: NodePath) -> KnownNode:
@@ -383,7 +386,7 @@ class Hierarchy:
         if self.live.lock.is_underway(path):
             return KnownNode(node, digest, float("-inf"), document=document)
         # After a change during the read, the result is valid for this caller only, and not cached.
-        expires = trio.current_time() + self.ttl if epoch == self._epoch else float("-inf")
+        expires = self._now() + self.ttl if epoch == self._epoch else float("-inf")
         live = self.live.at(path)
         is_same = before is not None and before.digest == digest and type(before.node) is type(node)
         # A missing array may be on its way, or gone: that is checked each time.
@@ -414,7 +417,7 @@ class Hierarchy:
         layouts = await self.roots.layouts_at(path)
         source = self._reading.source(path)
         was_empty_group = path in self.empty_groups
-        found, probe = await self._reading.read(path, layouts, self._expected(path), self._known.get(path))
+        found, probe = await self._reading.read(path, layouts, self._expected(path), self._known.get(path), source)
         if found is not None:
             return found
         owner = self.roots.open_layout_at(path) or await probe.implied_by()

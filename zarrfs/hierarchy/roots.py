@@ -73,6 +73,8 @@ class Roots:
         self._dialects = dialects
         self._stored = stored
         self._ttl = ttl
+        # `trio.current_time`, without two of its three calls.
+        self._now = trio.lowlevel.current_clock().current_time
         self._on_others = on_others
         self.in_doubt = False
         self.copies_read = 0
@@ -113,7 +115,7 @@ class Roots:
 
     async def layouts(self) -> tuple[Layout, ...]:
         """Return the layouts that nodes of the store may have, in the order in which they are tried."""
-        while self._expires <= trio.current_time():
+        while self._expires <= self._now():
             if self._underway is None:
                 await self._learn()
                 break
@@ -122,10 +124,11 @@ class Roots:
 
     async def layouts_at(self, path: NodePath) -> list[Layout]:
         """Return the layouts that may have a node at ``path``: only one below a hierarchy that owns its folder."""
-        layouts = [layout for layout in await self.layouts() if layout.holds(path)] if self._below else list(await self.layouts())
-        for layout in layouts:
-            if isinstance(layout, RootedLayout):
-                return [layout]
+        layouts = list(await self.layouts())
+        if self._below:
+            layouts = [layout for layout in layouts if layout.holds(path)]
+            if layouts and isinstance(layouts[0], RootedLayout):
+                return layouts[:1]
         owned = bool(self._owned) and path[1:].partition("/")[0] in self._owned
         return [layout for layout in layouts if not layout.per_node] if owned else layouts
 
@@ -244,7 +247,7 @@ class Roots:
             finally:
                 self._underway = None
         # Documents read during a change are valid for their caller only, and not cached.
-        self._expires = trio.current_time() + self._ttl if epoch == self._epoch else float("-inf")
+        self._expires = self._now() + self._ttl if epoch == self._epoch else float("-inf")
         self.in_doubt = epoch != self._epoch
 
     async def _read(self) -> None:

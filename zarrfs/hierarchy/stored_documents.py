@@ -24,6 +24,8 @@ from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
 from zarrfs.stores.values import Denied, DirEntry, Got
 
+# What is read of a document, and of a small one. One byte more: one that is too long is refused by its reader, and never read whole.
+_DOCUMENT, _SMALL = ByteRange(0, MAX_NBYTES + 1), ByteRange(0, SMALL_NBYTES + 1)
 # Weight of a name in `threads.cpu`: a dialect processes a thousand of them within a millisecond.
 _NAME_NBYTES = 16
 # Limit of the large documents that are kept. With their measurements they take two to five times as much memory.
@@ -55,8 +57,7 @@ class StoredDocuments:
 
     async def get(self, keys: tuple[Key, ...]) -> dict[Key, Document | StoreAccessDenied]:
         """Return the values of ``keys``, without absent ones; of a value too long for a document, one byte more than allowed."""
-        # One byte more: a document that is too long is refused by its reader, and never read whole.
-        found = await self._get(keys, MAX_NBYTES + 1)
+        found = await self._get(keys, _DOCUMENT)
         for key, each in found.items():
             if isinstance(each, Document) and len(each.content) > SMALL_NBYTES:
                 found[key] = Document(self._measured_once(key, each.content), each.stat)
@@ -64,13 +65,13 @@ class StoredDocuments:
 
     async def get_small(self, keys: tuple[Key, ...]) -> dict[Key, Document | StoreAccessDenied]:
         """Return `get`; raises `LargeDocument` if one is large."""
-        found = await self._get(keys, SMALL_NBYTES + 1)
+        found = await self._get(keys, _SMALL)
         if any(isinstance(each, Document) and len(each.content) > SMALL_NBYTES for each in found.values()):
             raise LargeDocument
         return found
 
-    async def _get(self, keys: tuple[Key, ...], most: int) -> dict[Key, Document | StoreAccessDenied]:
-        answers = await self._store.get_many([(key, ByteRange(0, most)) for key in keys])
+    async def _get(self, keys: tuple[Key, ...], part: ByteRange) -> dict[Key, Document | StoreAccessDenied]:
+        answers = await self._store.get_many([(key, part) for key in keys])
         found: dict[Key, Document | StoreAccessDenied] = {}
         for key, answer in zip(keys, answers, strict=True):
             if isinstance(answer, Got):

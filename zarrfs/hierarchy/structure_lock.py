@@ -38,13 +38,15 @@ class StructureLock:
 
     def is_underway(self, path: NodePath) -> bool:
         """Return True while the node is moved, erased or replaced: the store may show the state before or after, or one in between."""
+        if not self._underway and not self._fences:
+            return False
         return _is_in(path, self._underway) or any(
             _is_in(path, targets) and not all(each.is_set() for each in pending) for targets, pending in self._fences
         )
 
     def is_changing(self, path: NodePath) -> bool:
         """Return True if an operation moves, erases or replaces the node, or is about to."""
-        return _is_in(path, self._changing)
+        return bool(self._changing) and _is_in(path, self._changing)
 
     async def wait_stable(self, path: NodePath) -> None:
         """Wait until no operation in progress affects ``path``. Raises `StoreTimeout` if an abandoned one does not end."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import lt
 
 from zarrfs.errors import MetadataError
 
@@ -125,4 +126,4 @@ def _grid_shape(chunks: Shape, shape: Shape) -> Shape:
 
 def in_grid(coords: Coords, grid_shape: Shape) -> bool:
     """Return True if ``coords`` name a chunk of a grid of ``grid_shape``."""
-    return len(coords) == len(grid_shape) and all(0 <= index < extent for index, extent in zip(coords, grid_shape, strict=True))
+    return len(coords) == len(grid_shape) and all(map(lt, coords, grid_shape)) and min(coords, default=0) >= 0

@@ -57,7 +57,7 @@ class ChunkKeyEncoding:
         if not key.startswith(self.prefix) or not key.endswith(self.suffix):
             return None
         parts = key[len(self.prefix) : len(key) - len(self.suffix)].split(self.separator)
-        if len(parts) != ndim or not all(_is_index(part) for part in parts):
+        if len(parts) != ndim or not all(map(_is_index, parts)):
             return None
         return tuple(map(int, reversed(parts) if self.backwards else parts))
 

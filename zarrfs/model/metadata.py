@@ -50,6 +50,8 @@ class ArrayMetadata:
     shards: tuple[ShardSpec, ...] = ()
     _unpadded: bytes | None = field(default=None, init=False, repr=False, compare=False)
     """A long ``fill_value`` without its padding: a document of 100 bytes declares megabytes, and a listing holds many arrays at once."""
+    _held_nbytes: int | None = field(default=None, init=False, repr=False, compare=False)
+    """See `held_nbytes`: computed once, since many arrays share this object (`zarrfs.dialects.parse_once`)."""
 
     def __post_init__(self) -> None:
         if self.fill_value is not None and len(self.fill_value) > _LONG_FILL_NBYTES and not self.data_type.is_variable:
@@ -125,9 +127,12 @@ class ArrayMetadata:
     @property
     def held_nbytes(self) -> int:
         """Approximate upper bound of the memory of this object, in bytes: short values take several times their text."""
-        texts = (self.data_type, self.codecs, self.shards, self.dimension_names)
-        fill = self.fill_value if self._unpadded is None else self._unpadded
-        return len(fill or b"") + 8 * len(repr(texts))
+        if self._held_nbytes is None:
+            texts = (self.data_type, self.codecs, self.shards, self.dimension_names)
+            fill = self.fill_value if self._unpadded is None else self._unpadded
+            object.__setattr__(self, "_held_nbytes", len(fill or b"") + 8 * len(repr(texts)))
+            assert self._held_nbytes is not None
+        return self._held_nbytes
 
     def stores_as(self, other: ArrayMetadata) -> bool:
         """Return True if chunks of both hold the same elements: names of dimensions make no difference."""

@@ -52,7 +52,7 @@ class ChunkFile(NodeContent):
         self._view_format = view_format
         self._context = view_format.context
         self._open_array = open_array
-        self.held_nbytes = open_array.held_nbytes
+        self.held_nbytes = open_array.array.metadata.held_nbytes
         self._coords = coords
         self._cached_pages = CachedPages()
         self._be_at(path if path is not None else open_array.array.path)
