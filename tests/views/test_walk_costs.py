@@ -27,8 +27,8 @@ from zarrfs.vfs.node import Directory, Entry
 
 ARRAYS = 40
 # Calls for each array; at first, 750 to 840 and 615 to 655 in a listing, 270 in a lookup, 730 to 860 in the listing of its folder.
-MOST_LISTED, MOST_LOOKED_UP, MOST_INSIDE = {2: 550, 3: 400}, 100, 500
-MOST_DESCRIBED = {2: 720, 3: 590}
+MOST_LISTED, MOST_LOOKED_UP, MOST_INSIDE = {2: 500, 3: 375}, 95, 490
+MOST_DESCRIBED = {2: 670, 3: 555}
 
 
 @pytest.fixture(params=[2, 3])

@@ -19,13 +19,11 @@ from zarrfs.model.metadata import ArrayMetadata, ArrayNode, GroupNode, Node, Uns
 from zarrfs.model.metadata_values import fill, number, of_array, plain, shards
 from zarrfs.options.config import MountConfig
 from zarrfs.options.redact import public_url
+from zarrfs.reports.by_identity import ByIdentity
 from zarrfs.reports.info_amounts import Amounts, OnProgress, amounts_of
 from zarrfs.reports.offline import below_array, hierarchy_of, open_offline, walk_tree
 from zarrfs.transformers.remembering import RememberingStore
 from zarrfs.transformers.without_apart import WithoutApart
-
-# Number of descriptions of metadata that are kept: as many as `parse_once` shares.
-_REMEMBERED = 128
 
 OnNode = Callable[[dict[str, Any], Sequence[bool], bool], None]
 """Called with the description of a node (`describe`), and its place in the tree (`zarrfs.reports.offline.Placed`)."""
@@ -59,7 +57,7 @@ async def describe_each(
 ) -> None:
     """Call ``on_node`` for each node of `describe`, as they are read."""
     count = 0
-    descriptions = _Descriptions()
+    described = ByIdentity(_of_metadata)
     async with open_offline(config) as store:
         hierarchy = hierarchy_of(config, RememberingStore(WithoutApart(store)))
         async with aclosing(walk_tree(hierarchy, config, path)) as found:
@@ -68,29 +66,12 @@ async def describe_each(
                     if not isinstance(node, UnsupportedNode):
                         # Read again, with its attributes.
                         node = await hierarchy.node(node.path) or node
-                    description = await _described(hierarchy, node, descriptions, on_progress, indexes=indexes and not count)
+                    description = await _described(hierarchy, node, described, on_progress, indexes=indexes and not count)
                 except Exception as error:  # noqa: BLE001 - a failure of one node must not hide the others
                     description = _named(node, None, None) | {"kind": "unsupported", "reason": reason_of(node.path, error)}
                 count += 1
                 on_node(description, followed, has_nodes)
                 on_progress("nodes", count, None)
-
-
-class _Descriptions:
-    """Descriptions of the last metadata: arrays of one store often share theirs (`zarrfs.dialects.parse_once`)."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[ArrayMetadata, dict[str, Any]]] = {}
-
-    def of(self, metadata: ArrayMetadata) -> dict[str, Any]:
-        """Return the members of an array's description that follow from its metadata."""
-        known = self._known.get(id(metadata))
-        if known is None:
-            if len(self._known) == _REMEMBERED:
-                self._known.clear()
-            # Held with its description: otherwise another one could have its id.
-            known = self._known[id(metadata)] = metadata, _of_metadata(metadata)
-        return known[1]
 
 
 def _of_metadata(metadata: ArrayMetadata) -> dict[str, Any]:
@@ -106,7 +87,12 @@ def _of_metadata(metadata: ArrayMetadata) -> dict[str, Any]:
 
 
 async def _described(
-    hierarchy: Hierarchy, node: Node, descriptions: _Descriptions, on_progress: OnProgress, *, indexes: bool
+    hierarchy: Hierarchy,
+    node: Node,
+    described: ByIdentity[ArrayMetadata, dict[str, Any]],
+    on_progress: OnProgress,
+    *,
+    indexes: bool,
 ) -> dict[str, Any]:
     hidden: list[str] | None
     unknown: list[str] | None
@@ -124,7 +110,7 @@ async def _described(
                 kind, description = "unsupported", {"reason": reason_of(node.path, error)}
             else:
                 amounts = await amounts_of(array, on_progress, indexes=indexes)
-                kind, description = "array", _of_array(node, descriptions.of(node.metadata), amounts)
+                kind, description = "array", _of_array(node, described(node.metadata), amounts)
                 description["nodes_below"] = await _below(hierarchy, node)
         case GroupNode():
             kind, description = (

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from zarrfs.printable import counted, printable, size
+from zarrfs.reports.by_identity import ByIdentity
 
 # Maximum of characters of one item in a line: a type may have a thousand fields.
 _LONG = 120
@@ -178,10 +179,21 @@ def _shards(node: Mapping[str, Any]) -> Iterator[str]:
 
 def _codecs(codecs: Sequence[Mapping[str, Any]], dialect: str) -> str:
     """Return a codec chain as one line. Only the final v3 has prefixes in names of codecs."""
-    names = [each["name"] if dialect == "v3" else each["name"].removeprefix("numcodecs.") for each in codecs]
-    return " + ".join(
-        name if name in _BARE else name + _configuration(each["configuration"]) for name, each in zip(names, codecs, strict=True)
-    )
+    return _prefixed(codecs) if dialect == "v3" else _unprefixed(codecs)
+
+
+@ByIdentity
+def _prefixed(codecs: Sequence[Mapping[str, Any]]) -> str:
+    return " + ".join(_codec(each["name"], each["configuration"]) for each in codecs)
+
+
+@ByIdentity
+def _unprefixed(codecs: Sequence[Mapping[str, Any]]) -> str:
+    return " + ".join(_codec(each["name"].removeprefix("numcodecs."), each["configuration"]) for each in codecs)
+
+
+def _codec(name: str, configuration: Mapping[str, Any]) -> str:
+    return name if name in _BARE else name + _configuration(configuration)
 
 
 def _configuration(configuration: Mapping[str, Any]) -> str:

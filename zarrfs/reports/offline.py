@@ -135,11 +135,14 @@ async def _placed(
             yield Placed(node, followed, child is not None or (failure is not None and not is_bad))
         while child is not None:
             following, failure = await _next(children)
-            is_followed = following is not None or (failure is not None and not is_bad)
-            below = _placed(hierarchy, child, depth + 1, place(is_followed), below_bad=is_bad or below_bad)
-            async with aclosing(below):
-                async for each in below:
-                    yield each
+            here = place(following is not None or (failure is not None and not is_bad))
+            if isinstance(child, ArrayNode):
+                yield Placed(child, here, False)
+            else:
+                below = _placed(hierarchy, child, depth + 1, here, below_bad=is_bad or below_bad)
+                async with aclosing(below):
+                    async for each in below:
+                        yield each
             child = following
     if failure is not None and not is_bad:
         reason = f"nodes below not listed: {reason_of(node.path, failure)}"

@@ -27,7 +27,7 @@ class RememberingStore(TransparentStore):
         super().__init__(inner)
         self._listings: _Recent[Prefix, Sequence[DirEntry]] = _Recent(most)
         self._firsts: _Recent[tuple[Prefix, int], Sequence[DirEntry]] = _Recent(most // 16)
-        self._answers: _Recent[tuple[Key, ByteRange], Answer] = _Recent(most)
+        self._answers: _Recent[tuple[Key, int | None, int | None], Answer] = _Recent(most)
 
     async def list_dir(self, prefix: Prefix) -> AsyncIterator[DirEntry]:
         known = self._listings.get(prefix)
@@ -58,14 +58,16 @@ class RememberingStore(TransparentStore):
         return first
 
     async def get_many(self, key_ranges: Sequence[tuple[Key, ByteRange]]) -> list[Answer]:
-        found = {each: answer for each in key_ranges if (answer := self._answers.get(each)) is not None}
-        wanted = [each for each in key_ranges if each not in found]
-        if wanted:
-            for each, answer in zip(wanted, await super().get_many(wanted), strict=True):
-                found[each] = answer
-                if not isinstance(answer, Got) or len(answer.value) <= _LARGEST_VALUE_NBYTES:
-                    self._answers.put(each, answer)
-        return [found[each] for each in key_ranges]
+        known = [self._answers.get((key, part.start, part.length)) for key, part in key_ranges]
+        wanted = [each for each, answer in zip(key_ranges, known, strict=True) if answer is None]
+        if not wanted:
+            return [answer for answer in known if answer is not None]
+        read = await super().get_many(wanted)
+        for (key, part), answer in zip(wanted, read, strict=True):
+            if not isinstance(answer, Got) or len(answer.value) <= _LARGEST_VALUE_NBYTES:
+                self._answers.put((key, part.start, part.length), answer)
+        rest = iter(read)
+        return [answer if answer is not None else next(rest) for answer in known]
 
     def _listed(self, prefix: Prefix, entries: Sequence[DirEntry]) -> Sequence[DirEntry]:
         if len(entries) <= _LARGEST_LISTING:
