@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import lru_cache
 from typing import TypeVar
 
 import trio
@@ -308,4 +309,12 @@ def names_of(target: Key | Prefix) -> tuple[str, ...]:
 
 
 def ident(target: Key | Prefix) -> str:
-    return "/".join((VIEW, *names_of(target), *([""] if isinstance(target, Prefix) else [])))
+    if isinstance(target, Prefix):
+        return _folder_ident(target)
+    return _folder_ident(target.parent) + names.name_of(target.name)
+
+
+# Each operation in a folder needs its own several times.
+@lru_cache(64)
+def _folder_ident(prefix: Prefix) -> str:
+    return "/".join((VIEW, *names_of(prefix), ""))
