@@ -232,6 +232,13 @@ async def test_layers_that_make_no_sense(url: str) -> None:
     assert "\n" not in str(raised.value) and url in str(raised.value)
 
 
+@pytest.mark.parametrize("url", ["zip:", "sqlite:", "zip:|zip:a", "zip:|unsharded:"])
+@trio_test
+async def test_a_kind_without_a_path_is_not_the_working_folder(url: str) -> None:
+    with pytest.raises(UsageError, match=r": (zip|sqlite): is followed by a path$"):
+        await open_store(url)
+
+
 @trio_test
 async def test_an_unknown_layer_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"supported are .*PATH\|zip:PREFIX.* and unsharded: as the last one"):

@@ -94,7 +94,10 @@ def parse(url: str) -> StoreUrl:
             raise UsageError(
                 f"{url}: {scheme}: is followed by a path, not by another URL; layers are joined as in URL|{scheme}:PREFIX"
             )
-        return StoreUrl(scheme, location)
+        parsed_url = StoreUrl(scheme, location)
+        if not location and parsed_url.is_local:
+            raise UsageError(f"{url}: {scheme}: is followed by a path")
+        return parsed_url
     try:
         parsed = urlsplit(first)
     except ValueError as error:
