@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import pytest
 
 from tests.support.mounting import ROOT, Mounted, killed_at_last, mounted, mountpoint, run, watchdog, zarrfs
@@ -252,6 +253,23 @@ def test_an_array_that_never_became_whole_leaves_no_chunks_behind(store: Path, m
             code, said = mount.end()
             assert code == 7 and "npy/half.npy" in said, said
         assert sorted(store.rglob("*")) == before
+
+
+HEADER = b"\x93NUMPY\1\0\x76\0" + b"{'descr': '|u1', 'fortran_order': False, 'shape': (64, 4096)}".ljust(117) + b"\n"
+
+
+@pytest.mark.parametrize("before", ["nothing", "another shape", "the same"])
+def test_a_signal_makes_no_array_of_zeros_of_a_file_that_is_only_begun(store: Path, before: str) -> None:
+    with foreground(store) as mount:
+        place = mount.path / "npy/a.npy"
+        if before != "nothing":
+            np.save(place, np.ones((64, 4096) if before == "the same" else (5,), "u1"))
+        stored = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+        with program(f"file = open(sys.argv[1], 'wb', buffering=0); file.write({HEADER!r}); {WAIT}", place):
+            mount.signal(signal.SIGTERM)
+            code, said = mount.end()
+        assert code == 7 and "npy/a.npy is a header without elements, and still open for writing" in said, said
+        assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == stored
 
 
 # --- slow stores ---------------------------------------------------------------------------------------------------------------

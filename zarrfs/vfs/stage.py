@@ -56,6 +56,8 @@ class Stage(abc.ABC):
     """True if the published value has another layout than the written one: open handles are stale."""
     replaces: bool = False
     """True if publishing replaces the array of the file by another one: only handles that emptied it, or were opened since, continue."""
+    is_left_open: bool = False
+    """True if it is published because the mount ends, and not by its writer, who may have begun only."""
 
     @property
     @abc.abstractmethod

@@ -201,9 +201,8 @@ class Staged:
                 self.require_current(emptied)
             # Before the load: the write refers to what was read before it.
             empty = not known and self.content.covers(offset, len(data))
-            stage = await self._staged(
-                empty=empty, seen=seen if self.own_epoch <= epoch else None, new_nbytes=0 if offset else len(data)
-            )
+            base = seen if self.own_epoch <= epoch else None
+            stage = await self._staged(empty=empty, seen=base, new_nbytes=0 if offset else len(data))
             if at_end and offset != stage.size:
                 # The offset is the end of a value that another program has replaced: bytes of the present one, or zeros, would be there.
                 ident = self.content.ident
@@ -377,6 +376,7 @@ class Staged:
         try:
             if self.lost:
                 raise StaleEntry(f"{self.content.ident}: its folder was erased, or moved away", key=self.content.ident)
+            self.stage.is_left_open = self.writers > 0 and not self.area.returns_errors
             await self.stage.publish()
         except BaseException as error:
             self._state = State.FAILED

@@ -215,11 +215,11 @@ class NewArrayStage(Stage):
                 "another length would be misread when they are written later: nothing was stored",
                 key=self._ident,
             )
-        if is_blank and self._has_failed:
+        is_begun = self.is_left_open and self._head.nbytes < self._whole_size
+        if is_blank and (self._has_failed or is_begun):
             # The writer may have stopped at the error. Python writes a buffered header again when it closes the file.
-            raise ContentInvalid(
-                f"{self._ident} is a header without elements, since a write failed: nothing was stored", key=self._ident
-            )
+            why = "since a write failed" if self._has_failed else "and still open for writing"
+            raise ContentInvalid(f"{self._ident} is a header without elements, {why}: nothing was stored", key=self._ident)
         if self._same:
             await self._writer.publish_whole()
             self.stored = self.replaced
