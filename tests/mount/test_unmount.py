@@ -272,6 +272,20 @@ def test_a_signal_makes_no_array_of_zeros_of_a_file_that_is_only_begun(store: Pa
         assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == stored
 
 
+def test_a_signal_leaves_a_value_whose_file_is_only_emptied(store: Path) -> None:
+    with foreground(store) as mount:
+        script = f"""
+files = [open(path, "wb") for path in sys.argv[1:]]
+files[1].write({NEW!r}); files[1].flush(); files[1].truncate(0)
+{WAIT}"""
+        (mount.path / "raw/other").write_bytes(OLD)
+        with program(script, *(mount.path / "raw" / name for name in ("k", "other", "new"))):
+            mount.signal(signal.SIGTERM)
+            code, said = mount.end()
+        assert code == 7 and "raw/k is emptied, and still open for writing" in said and "raw/new" not in said, said
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == {"k": OLD, "other": OLD, "new": b""}
+
+
 # --- slow stores ---------------------------------------------------------------------------------------------------------------
 
 

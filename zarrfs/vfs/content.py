@@ -9,7 +9,7 @@ import abc
 from collections.abc import AsyncIterator
 
 from zarrfs.buffers import Buffer
-from zarrfs.errors import FileTooLarge, StaleEntry
+from zarrfs.errors import ContentInvalid, FileTooLarge, StaleEntry
 from zarrfs.vfs.node import Attributes
 from zarrfs.vfs.stage import Stage, StagingRoom, ValueStage
 
@@ -161,7 +161,14 @@ class WholeContent(Content):
                 raise
             return stage
         data = b"" if empty else await self.load()
-        return ValueStage(room, data if data is not None else b"", self.publish)
+        return ValueStage(room, data if data is not None else b"", self.publish, self._refuse_emptied)
+
+    async def _refuse_emptied(self) -> None:
+        """Raise `ContentInvalid` if a value is stored, of which the end of the mount would leave nothing."""
+        if (snapshot := await self.snapshot()) is not None:
+            await snapshot.aclose()
+            if snapshot.attributes.size:
+                raise ContentInvalid(f"{self.ident} is emptied, and still open for writing: what is stored stays", key=self.ident)
 
     async def stage_of(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
         """Return a stage as `stage_over`. Raises `StaleEntry` if the value is no longer that of ``seen``.

@@ -103,14 +103,21 @@ class Stage(abc.ABC):
 
 
 class ValueStage(Stage):
-    """All bytes of a value, published as a whole by ``publish``.
+    """All bytes of a value, published as a whole by ``publish``. ``refuse_emptied`` is called before if it has none and `is_left_open`.
 
     After a failed publish the store may still be reading the bytes (it did not answer in time): the next change works on a copy.
     """
 
-    def __init__(self, room: StagingRoom, data: Buffer, publish: Callable[[Buffer], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        room: StagingRoom,
+        data: Buffer,
+        publish: Callable[[Buffer], Awaitable[None]],
+        refuse_emptied: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._bytes = room.bytes(data)
         self._publish = publish
+        self._refuse_emptied = refuse_emptied
         self._lent = False
 
     @property
@@ -129,6 +136,9 @@ class ValueStage(Stage):
         await self._bytes.resize(size)
 
     async def publish(self) -> None:
+        if self.is_left_open and self._refuse_emptied is not None and not len(self._bytes):
+            # A shell empties the file first, and the program that is to write it may take long.
+            await self._refuse_emptied()
         try:
             await self._publish(self._bytes.whole())
         except BaseException:
