@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zarrfs import threads
-from zarrfs.buffers import Mask, NDArray
+from zarrfs.arrays.failed_chunk import FailedChunk
+from zarrfs.buffers import Buffer, Mask, NDArray
 from zarrfs.memory import spill
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.memory.spill import array, next_nbytes, refusal_of, reserve_shared
@@ -75,7 +76,7 @@ class DirtyRun:
     inside the array were written, counted in the order of the written file (C order of ``inside``, or of its transpose).
     """
 
-    __slots__ = ("_fronts", "_gone", "_masks", "_spans", "file_range", "memory", "run_layout", "size", "units")
+    __slots__ = ("_fronts", "_gone", "_masks", "_spans", "failed", "file_range", "memory", "run_layout", "size", "units")
 
     def __init__(self, units: Sequence[DirtyUnit], run_layout: RunLayout, memory: NDArray, file_range: _FileRange | None) -> None:
         self.units = units
@@ -88,6 +89,8 @@ class DirtyRun:
         self._spans: dict[int, Spans] = {}
         self._masks: dict[int, Mask] = {}
         self._gone: set[int] = set()
+        self.failed: dict[int, FailedChunk] = {}
+        """Chunks whose storing has failed."""
         if self.size == 0:
             for unit in units:
                 unit.whole += 1
@@ -106,6 +109,10 @@ class DirtyRun:
         fronts = self._fronts
         front = fronts[index]
         completed: list[DirtyUnit] = []
+        if self.failed:
+            for each in range(index, index + count):
+                if (failed := self.failed.get(each)) is not None:
+                    failed.wrote(self.size, start, stop)
         if front >= start and (count == 1 or fronts[index : index + count].count(front) == count):
             if stop > front:
                 fronts[index : index + count] = [stop] * count
@@ -120,6 +127,8 @@ class DirtyRun:
     def wrote_selected(self, index: int, start: int, selected: Mask) -> list[DirtyUnit]:
         """Run `wrote` for the ``selected`` elements of one chunk, the first flag for element ``start``."""
         completed: list[DirtyUnit] = []
+        if (failed := self.failed.get(index)) is not None:
+            failed.wrote(self.size, start, start + len(selected), selected)
         edges = np.flatnonzero(np.diff(selected, prepend=False, append=False))
         if len(edges) <= 2 * _FEW_SPANS:
             for first, stop in edges.reshape(-1, 2).tolist():
@@ -234,6 +243,11 @@ class DirtyChunk(NamedTuple):
         """True if every element within the array was written."""
         return self.run.is_whole(self.number)
 
+    @property
+    def failed(self) -> FailedChunk | None:
+        """The chunk that was stored when storing this one failed; None if that has not happened, or is not known."""
+        return self.run.failed.get(self.number)
+
 
 class DirtyChunks:
     """The dirty chunks of one file, in memory up to ``budget``, else in files in ``directory``."""
@@ -285,11 +299,32 @@ class DirtyChunks:
         elements: NDArray = np.frombuffer(mapping, run_layout.dtype, math.prod(shape), offset).reshape(shape)
         return self._added(coords, DirtyRun(units, run_layout, elements, file_range))
 
+    def fail(self, coords: Coords, base: Buffer | None) -> bool:
+        """Record the chunk that is stored where storing this one has failed; return False if there is no memory for that."""
+        chunk = self._chunks.get(coords)
+        if chunk is None:
+            return True
+        nbytes = OBJECTS_NBYTES + (len(base) if base is not None else 0)
+        if not self._budget.take(nbytes):
+            return False
+        chunk.run.failed[chunk.number] = FailedChunk(base, nbytes)
+        return True
+
+    def forget_failed(self) -> None:
+        """Forget what was stored where storing has failed: the chunks go elsewhere."""
+        for chunk in self._chunks.values():
+            self._forget_failed(chunk)
+
+    def _forget_failed(self, chunk: DirtyChunk) -> None:
+        if (failed := chunk.run.failed.pop(chunk.number, None)) is not None:
+            self._budget.give(failed.nbytes)
+
     def remove(self, coords: Coords) -> None:
         """Remove a chunk that is stored or obsolete. A current reader keeps its memory, which a later chunk may reuse."""
         chunk = self._chunks.pop(coords, None)
         if chunk is None:
             return
+        self._forget_failed(chunk)
         run, unit = chunk.run, chunk.unit
         self.nbytes -= run.run_layout.chunk_nbytes
         del unit.chunks[coords]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from types import EllipsisType
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from zarrfs import threads
 from zarrfs.arrays.array import Array
 from zarrfs.arrays.booleans import invalid_boolean
 from zarrfs.arrays.chunk_store import Lasting, Merge
+from zarrfs.arrays.failed_chunk import FailedChunk
 from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.padding import is_padding
 from zarrfs.buffers import Buffer, Mask, NDArray
@@ -79,15 +81,33 @@ class ElementMerge(_Elements):
     """A merge of those ``elements`` (a chunk at its full shape) that the mask ``changed()`` selects.
 
     ``changed`` runs in a thread; its mask has the shape of the part within the array. ``sparse``: a chunk that becomes fill value is
-    erased, and one that does not change is not set.
+    erased, and one that does not change is not set. ``failed``: an earlier attempt to store some of them, and the mask of the others, as
+    ``changed`` (None: all of them); where others have changed these elements since, theirs stay. ``base``: the chunk that it was applied
+    to last.
     """
 
-    def __init__(self, array: Array, coords: Coords, elements: NDArray, changed: Callable[[], Mask], *, sparse: bool) -> None:
+    base: Buffer | EllipsisType | None = ...
+
+    def __init__(
+        self,
+        array: Array,
+        coords: Coords,
+        elements: NDArray,
+        changed: Callable[[], Mask],
+        *,
+        sparse: bool,
+        failed: tuple[FailedChunk, Callable[[], Mask | None]] | None = None,
+    ) -> None:
         super().__init__(array, coords)
         self._elements = elements
         self._changed = changed
         self._sparse = sparse
+        self._failed = failed
         self._mask: Mask | None = None
+
+    async def onto(self, stored: Buffer | None) -> Buffer | None:
+        self.base = stored
+        return await super().onto(stored)
 
     def lasting(self, result: Buffer | None) -> LastingMerge:
         assert self._mask is not None
@@ -101,20 +121,36 @@ class ElementMerge(_Elements):
         return self._elements, self._mask
 
     def _onto(self, stored: Buffer | None) -> tuple[Buffer | None, int]:
-        mask = self._mask = self._changed()
-        into, theirs = self._before(stored), self._inside(self._elements)
+        mask = self._mask = self._still_changed(stored)
+        # As at the first attempt, a chunk that is replaced whole need not be readable.
+        is_whole = self._failed is not None and bool(mask.all())
+        into, theirs = self._before(None if is_whole else stored), self._inside(self._elements)
         inside = self._inside(into)
         if (why := invalid_boolean(theirs, mask)) is not None:
             raise self._array.naming(ChunkEncodeError(why), "encoding", self._coords)
         decoded = 0 if stored is None else 1
         # Without a fill value a missing chunk has no elements that these could equal: what it reads as is a default.
         is_defined = stored is not None or self._array.metadata.fill_value is not None
-        if self._sparse and (is_defined or not mask.any()) and same_bits(inside, theirs, mask):
+        if self._sparse and not is_whole and (is_defined or not mask.any()) and same_bits(inside, theirs, mask):
             return stored, decoded
         put(inside, theirs, mask)
         if self._sparse and is_filled(self._array.metadata, inside):
             return None, decoded
         return self._array.encode_now(self._coords, into), decoded
+
+    def _still_changed(self, stored: Buffer | None) -> Mask:
+        """Return the mask of the changed elements, without those that others have changed since they could not be stored."""
+        mask = self._changed()
+        if self._failed is None or self._failed[0].is_stored(stored):
+            return mask
+        failed, written_since = self._failed
+        try:
+            by_others = differing(self._inside(self._before(stored)), self._inside(self._before(failed.base)))
+        except ChunkDecodeError:
+            return mask
+        if (since := written_since()) is not None:
+            by_others &= ~since
+        return np.greater(mask, by_others)
 
 
 class LastingMerge(_Elements, Lasting):
@@ -174,6 +210,16 @@ def same_bits(one: NDArray, other: NDArray, mask: Mask) -> bool:
     """Return True if the elements that ``mask`` selects are equal bit for bit: NaN equals itself, and -0.0 is not 0.0."""
     a, b = (spill.contiguous(as_bits(each)[mask]).reshape(-1).view(np.uint8) for each in (one, other))
     return bool(np.array_equal(a, b))
+
+
+def differing(one: NDArray, other: NDArray) -> Mask:
+    """Return the mask of the elements that are not equal bit for bit."""
+    size = one.dtype.itemsize
+    if size in (0, 1, 2, 4, 8):
+        return np.not_equal(as_bits(one), as_bits(other))
+    a, b = (spill.contiguous(each).reshape(-1).view(np.uint8).reshape(*each.shape, size) for each in (one, other))
+    found: Mask = np.logical_or.reduce(a != b, axis=-1)
+    return found
 
 
 def as_bits(elements: NDArray) -> NDArray:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from types import EllipsisType
 
 import numpy as np
 
@@ -17,12 +19,13 @@ from zarrfs import threads
 from zarrfs.arrays.array import Array, ChunkPart
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit, refuse_lost
+from zarrfs.arrays.failed_chunk import shows_stored
 from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.merging import ElementMerge
 from zarrfs.arrays.paged_shard_index import MAX_WRITTEN
 from zarrfs.buffers import Buffer, Mask, NDArray
-from zarrfs.errors import TooLarge, ZarrfsError
-from zarrfs.keys import Key
+from zarrfs.errors import StoreError, TooLarge, ZarrfsError
+from zarrfs.keys import ByteRange, Key
 from zarrfs.memory.spill import Buffers, array
 from zarrfs.model.chunk_grid import Coords, Shape
 from zarrfs.model.chunk_set import ChunkSet
@@ -79,6 +82,7 @@ class WriteBack:
     def redirect(self, array: Array) -> None:
         """Direct further stores to ``array``, which has the same metadata."""
         self._array = array
+        self._dirty.forget_failed()
         self._unpublished = ChunkSet(array.metadata.stored_grid_shape)
 
     def in_place(self) -> None:
@@ -115,13 +119,19 @@ class WriteBack:
         self._refuse_large()
         if self._is_new:
             await self._complete(unit)
-        in_part = [coords for coords, chunk in unit.chunks.items() if not chunk.whole]
+        in_part = {coords for coords, chunk in unit.chunks.items() if not chunk.whole or chunk.failed is not None}
         async with self._array.merging(list(unit.chunks)) if in_part else self._array.encoding(list(unit.chunks)):
-            encoded = await self._all_encoded(unit, [coords for coords, chunk in unit.chunks.items() if chunk.whole])
+            encoded = await self._all_encoded(unit, [coords for coords in unit.chunks if coords not in in_part])
             refuse_lost(unit.chunks.values())
             if in_part:
-                changes = encoded | {coords: self._merge(coords, unit.chunks[coords]) for coords in in_part}
-                await self._array.chunks.modify(changes)
+                merges = {coords: self._merge(coords, unit.chunks[coords]) for coords in in_part}
+                try:
+                    await self._array.chunks.modify({**encoded, **merges})
+                except StoreError as error:
+                    for coords, merge in merges.items() if shows_stored(error) else ():
+                        if not isinstance(merge.base, EllipsisType):
+                            self._failed_over(coords, merge.base)
+                    raise
                 self._changed(unit.chunks)
                 self._dirty.used(
                     sum(unit.chunks[coords].run.run_layout.chunk_nbytes for coords in in_part if unit.chunks[coords].in_file)
@@ -141,11 +151,58 @@ class WriteBack:
     def _merge(self, coords: Coords, chunk: DirtyChunk) -> ElementMerge:
         """Return the written elements of a chunk, as a merge into the stored one."""
 
-        def written() -> Mask:
-            mask = chunk.run.mask(chunk.number, 0, chunk.run.size).reshape(chunk.inside)
+        def in_array(of_file: Mask) -> Mask:
+            mask = of_file.reshape(chunk.inside)
             return mask.T if self._fortran else mask
 
-        return ElementMerge(self._array, coords, chunk.elements, written, sparse=True)
+        def written() -> Mask:
+            return in_array(chunk.run.mask(chunk.number, 0, chunk.run.size))
+
+        def since() -> Mask | None:
+            return in_array(failed.rewritten) if failed is not None and failed.rewritten is not None else None
+
+        failed = chunk.failed
+        return ElementMerge(
+            self._array, coords, chunk.elements, written, sparse=True, failed=(failed, since) if failed is not None else None
+        )
+
+    @asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        """If storing the dirty chunks fails in the body, record what is stored in their place, as far as memory permits.
+
+        At the next attempt, what others have stored in their elements since stays."""
+        try:
+            yield
+        except StoreError as error:
+            if not self._is_new and shows_stored(error):
+                with suppress(ZarrfsError):
+                    # One by one: while others wait for memory to work with, there is none to keep.
+                    for coords in list(self._dirty):
+                        if not await self._failed(coords):
+                            break
+            raise
+
+    async def _failed(self, coords: Coords) -> bool:
+        """Record what is stored in place of a dirty chunk; return False if there is no memory for that."""
+        chunk = self._dirty.get(coords)
+        if chunk is None or (chunk.failed is not None and chunk.failed.rewritten is None):
+            return True
+        async with self._array.merging([coords]):
+            limit = self._array.encoded_limit(coords)
+            (found,) = await self._array.chunks.get_stamped([coords], ByteRange(0, limit + 1))
+        if isinstance(found, ZarrfsError):
+            raise found
+        base = found[0] if found is not None else None
+        return (base is not None and len(base) > limit) or self._failed_over(coords, base)
+
+    def _failed_over(self, coords: Coords, base: Buffer | None) -> bool:
+        chunk = self._dirty.get(coords)
+        if chunk is None or chunk.failed is None:
+            return self._dirty.fail(coords, base)
+        if chunk.failed.is_stored(base):
+            # Else what was written since the earlier failure is stored in any case.
+            chunk.failed.rewritten = None
+        return True
 
     async def _all_encoded(self, unit: DirtyUnit, coords: Sequence[Coords]) -> dict[Coords, Buffer | None]:
         buffers = Buffers()

@@ -199,7 +199,7 @@ class ArrayWriter:
     async def publish(self) -> None:
         """Store every dirty chunk. If it raises, chunks that were not stored are still dirty."""
         await self._idle()
-        async with self.array.chunks.holding():
+        async with self.array.chunks.holding(), self._storage.attempt():
             await self._store_all()
             await self._storage.publish()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Awaitable, Callable
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
 from zarrfs.arrays.array import Array
+from zarrfs.arrays.failed_chunk import FailedChunk
 from zarrfs.arrays.filling import part
 from zarrfs.arrays.merging import ElementMerge, store_merged
 from zarrfs.buffers import Buffer, Mask, NDArray
@@ -177,6 +179,8 @@ class DecodedChunk(ChunkFile):
     def __init__(self, view_format: ViewFormat, open_array: OpenArray, coords: Coords, path: NodePath | None) -> None:
         super().__init__(view_format, open_array, coords, path)
         self._room = view_format.context.staging.room.kept
+        self._merge: ElementMerge | None = None
+        """The merge that has failed last."""
         self._is_variable = open_array.array.plain is not None
         self._nbytes = open_array.array.metadata.chunk_nbytes(coords)
         self.fixed_size = None if self._is_variable else self._nbytes
@@ -248,7 +252,13 @@ class DecodedChunk(ChunkFile):
     def _stage(self, room: StagingRoom, data: Buffer | None) -> ChunkStage:
         self._context.hierarchy.live.hold(self._open_array.live)
         itemsize = self._open_array.array.metadata.data_type.itemsize
-        return ChunkStage(room, data, self._publish_elements, nbytes=self._nbytes, itemsize=itemsize)
+        return ChunkStage(room, data, self._publish_elements, self._stored, nbytes=self._nbytes, itemsize=itemsize)
+
+    async def _stored(self) -> Buffer | None:
+        if self._merge is not None and not isinstance(self._merge.base, EllipsisType):
+            return self._merge.base
+        array = (await self._current()).array
+        return await array.chunks.get(self._coords, ByteRange(0, array.encoded_limit(self._coords) + 1))
 
     def check_write(self, offset: int, size: int) -> None:
         if self._is_variable and offset + size > MAX_VARIABLE_NBYTES:
@@ -259,6 +269,8 @@ class DecodedChunk(ChunkFile):
         super().check_write(offset, size)
 
     async def publish(self, data: Buffer) -> None:
+        self._merge = None
+
         async def store(array: Array) -> None:
             if not self._is_variable:
                 self._check_size(data)
@@ -275,8 +287,8 @@ class DecodedChunk(ChunkFile):
             raise ContentInvalid(f"{self.ident}: {error}: nothing was stored", key=self.ident) from error
         self._view_format.state.wrote_chunk(self.ident)
 
-    async def _publish_elements(self, data: Buffer, changed: Mask | None = None) -> None:
-        """Run `publish`; with ``changed`` store only those elements, of all of the chunk in C order."""
+    async def _publish_elements(self, data: Buffer, changed: Mask | None = None, failed: FailedChunk | None = None) -> None:
+        """Run `publish`; with ``changed`` store only those elements, of all of the chunk in C order. ``failed``: see `ElementMerge`."""
         if changed is None:
             await self.publish(data)
             return
@@ -287,10 +299,15 @@ class DecodedChunk(ChunkFile):
             metadata = array.metadata
             shape = metadata.chunk_grid.chunk_shape(self._coords)
             elements: NDArray = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
-            inside = part(mask.reshape(shape), array.inside(self._coords))
-            await store_merged(array, self._coords, ElementMerge(array, self._coords, elements, lambda: inside, sparse=False))
+            where = array.inside(self._coords)
+            inside = part(mask.reshape(shape), where)
+            since = part(failed.rewritten.reshape(shape), where) if failed is not None and failed.rewritten is not None else None
+            earlier = (failed, lambda: since) if failed is not None else None
+            self._merge = ElementMerge(array, self._coords, elements, lambda: inside, sparse=False, failed=earlier)
+            await store_merged(array, self._coords, self._merge)
 
         await self._in_layout(store)
+        self._merge = None
         self._view_format.state.wrote_chunk(self.ident)
 
     def _check_size(self, data: Buffer) -> None:

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
 
+from zarrfs.arrays.failed_chunk import FailedChunk, shows_stored
 from zarrfs.arrays.merging import of_elements
 from zarrfs.buffers import Buffer, Mask, NDArray
+from zarrfs.errors import StoreError, ZarrfsError
 from zarrfs.memory import spill
 from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.stage import StagingRoom, ValueStage
 
 
 class Publish(Protocol):
-    """Stores the chunk ``data``, or only its elements ``changed`` (C order)."""
+    """Stores the chunk ``data``, or only its elements ``changed`` (C order); ``failed``: after a failure to store some of these."""
 
-    async def __call__(self, data: Buffer, changed: Mask | None = None) -> None: ...
+    async def __call__(self, data: Buffer, changed: Mask | None = None, failed: FailedChunk | None = None) -> None: ...
 
 
 class ChunkStage(ValueStage):
     """The bytes of a chunk of ``nbytes`` in elements of ``itemsize``, initially ``data``.
 
     If ``data`` is None the stage begins empty, and the written bytes replace the chunk, as does a change of every element. A
-    changed byte changes its element. The mask of changed elements is allocated at the first change.
+    changed byte changes its element. The mask of changed elements is allocated at the first change. ``stored`` returns the chunk that is
+    stored: after a failed publish, what others change of that is later, and stays.
     """
 
-    def __init__(self, room: StagingRoom, data: Buffer | None, publish: Publish, *, nbytes: int, itemsize: int) -> None:
+    def __init__(
+        self,
+        room: StagingRoom,
+        data: Buffer | None,
+        publish: Publish,
+        stored: Callable[[], Awaitable[Buffer | None]],
+        *,
+        nbytes: int,
+        itemsize: int,
+    ) -> None:
         super().__init__(room, data if data is not None else b"", publish)
+        self._stored = stored
+        self._failed: FailedChunk | None = None
         self._publish_elements = publish
         self._nbytes = nbytes
         self._itemsize = itemsize
@@ -88,22 +104,43 @@ class ChunkStage(ValueStage):
 
     async def publish(self) -> None:
         changed = self._changed
-        if self._is_new or (changed is not None and changed.all()):
-            await super().publish()
-            return
-        if changed is None:
-            changed = np.zeros(self._nbytes // self._itemsize, bool)
+        is_whole = self._is_new or (changed is not None and changed.all())
         try:
-            await self._publish_elements(self._bytes.whole(), changed)
-        except BaseException:
-            self._lent = True
+            if is_whole and self._failed is None:
+                await super().publish()
+                return
+            if changed is None:
+                changed = np.full(self._nbytes // self._itemsize, self._is_new)
+            try:
+                await self._publish_elements(self._bytes.whole(), changed, self._failed)
+            except BaseException:
+                self._lent = True
+                raise
+        except StoreError as error:
+            if shows_stored(error):
+                await self._has_failed()
             raise
+
+    async def _has_failed(self) -> None:
+        """Record the stored chunk, if there is memory for it."""
+        if self._failed is not None and self._failed.rewritten is None:
+            return
+        with suppress(ZarrfsError):
+            base = await self._stored()
+            nbytes = len(base) if base is not None else 0
+            if self._failed is None and self._budget.take(nbytes):
+                self._failed = FailedChunk(base, nbytes)
+            elif self._failed is not None and self._failed.is_stored(base):
+                self._failed.rewritten = None
 
     async def aclose(self) -> None:
         await super().aclose()
         self._budget.give(self._taken)
         self._taken = 0
         self._changed = None
+        if self._failed is not None:
+            self._budget.give(self._failed.nbytes)
+            self._failed = None
 
     def _require_mask(self) -> None:
         """Allocate the mask of changed elements, in a file if memory is short. Raises `TooLarge` if there is no room."""
@@ -118,6 +155,10 @@ class ChunkStage(ValueStage):
 
     def _mark(self, start: int, stop: int, selected: Mask | None = None) -> None:
         """Mark the elements in bytes ``start`` to ``stop`` as changed, or only the ``selected`` ones of them."""
-        if self._changed is None or stop <= start:
+        if stop <= start:
             return
-        self._changed[start // self._itemsize : -(-stop // self._itemsize)] |= True if selected is None else selected
+        first, end = start // self._itemsize, -(-stop // self._itemsize)
+        if self._failed is not None:
+            self._failed.wrote(self._nbytes // self._itemsize, first, end, selected)
+        if self._changed is not None:
+            self._changed[first:end] |= True if selected is None else selected
