@@ -18,7 +18,7 @@ from tests.support import archives
 from tests.support.cases import cases
 from tests.support.stores import contents
 from zarrfs.errors import GenerationMismatch, StoreError, StoreUnsupported
-from zarrfs.keys import ByteRange, Key
+from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
 from zarrfs.stores import lmdb as module
 from zarrfs.stores.archive_file import ArchiveFile
 from zarrfs.stores.base import Store
@@ -127,6 +127,24 @@ async def test_another_program_enlarges_it(tmp_path: Path, lock: bool) -> None:
         write(path, "large", bytes(32 << 20), map_nbytes=1 << 30)
         assert await store.get(Key("large")) == bytes(32 << 20)
         assert set(await contents(store)) == {"k", "large"}
+
+
+@pytest.mark.parametrize("commits", [1, 3])
+@trio_test
+async def test_its_lock_file_is_removed_and_made_again_by_the_next_writer(tmp_path: Path, commits: int) -> None:
+    """After one commit, the content of before was read, for good; after more, each read was an error."""
+    path = tmp_path / "x.lmdb"
+    for key in ("a", "b"):
+        write(path, key, b"old")
+    async with opened(path) as store:
+        assert await store.get(Key("a")) == b"old"
+        (path / "lock.mdb").unlink()
+        for number in range(commits):
+            write(path, "a", b"new %d" % number)
+        assert await store.get(Key("a")) == b"new %d" % (commits - 1)
+        found = await store.get_partial_values([(Key(key), WHOLE) for key in ("a", "b")])
+        assert [bytes(value or b"") for value in found] == [b"new %d" % (commits - 1), b"old"]
+        assert [name for name, *_ in [entry async for entry in store.list_dir(Prefix(""))]] == ["a", "b"]
 
 
 def test_it_is_read_where_address_space_is_limited(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ Locks. Readers and writers of LMDB see each other in its lock file, by which a w
 opens that file by name, for writing, and creates it. It is therefore used only if it is a plain file of the data file's owner, who is
 this process's user, in a folder that no other user can write to; no lock file is created. Else (also on a read-only file system) the
 environment is read without locks. So is it where the lock file has no room for another reader: few entries are used, since the other
-programs need some too. Without locks a reader may see pages that a writer reuses. Each commit has a number, and pages of the state that a
-transaction sees are not reused before the second commit after it (``mdb.c``, ``mdb_find_oldest``, ``mdb_page_alloc``): a read is valid
-if that commit has not happened by its end.
+programs need some too; and once another program has removed or replaced the lock file: writers then use another one, by which they do
+not see this reader, nor this reader their commits. Without locks a reader may see pages that a writer reuses. Each commit has a number,
+and pages of the state that a transaction sees are not reused before the second commit after it (``mdb.c``, ``mdb_find_oldest``,
+``mdb_page_alloc``): a read is valid if that commit has not happened by its end.
 
 The library maps the file into memory and trusts its content. It is used for its locks alone; `zarrfs.stores.lmdb_tree` reads the pages.
 """
@@ -76,6 +77,8 @@ class LmdbArchive(Archive):
         # Who names a folder does not choose what its `data.mdb` is.
         self._file = file = ArchiveFile(self._data, open_store_file if self._is_folder else open_store)
         self._folder = -1
+        self._lock: tuple[str, tuple[int, int]] | None = None
+        """Name of the lock file, and its device and inode. The library keeps it open: no other file has these."""
         if not begins_with(self._data, _MAGIC, _AT):
             if any(begins_with(self._data, magic, at) for magic in (_MAGIC, _FOREIGN) for at in (12, _AT)):
                 raise StoreUnsupported(
@@ -120,7 +123,7 @@ class LmdbArchive(Archive):
                 self._check_size()
                 number = pin.enter_context(self._pinned())
                 tree = None if number is None else tree_of(self._file, number)
-                if tree is None:
+                if tree is None or not self._has_locks:
                     return None
                 tree, mtime_ns = tree._replace(known=self._known_of(tree)), self._state().st_mtime_ns
             try:
@@ -133,7 +136,8 @@ class LmdbArchive(Archive):
                 if self._state().st_mtime_ns == mtime_ns:
                     raise
                 return None
-            return [read[name] for name, _ in wanted] if self._state().st_mtime_ns == mtime_ns else None
+            is_one = self._state().st_mtime_ns == mtime_ns and self._has_locks
+            return [read[name] for name, _ in wanted] if is_one else None
 
     def _read(self, name: bytes, ranges: Sequence[ByteRange]) -> tuple[KeyStat, list[Buffer]] | None:
         if not is_key(name):
@@ -187,6 +191,18 @@ class LmdbArchive(Archive):
     @property
     def _locked(self) -> bool:
         return self._environment is not None
+
+    @property
+    def _has_locks(self) -> bool:
+        """True if writers see this reader: the lock file that the library has opened is still the one of the environment."""
+        if self._environment is None or self._lock is None:
+            return False
+        name, inode = self._lock
+        try:
+            found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == inode
 
     def _state(self) -> os.stat_result:
         """Return the status of the file. Raises `StoreError` if it is not the one that was opened."""
@@ -247,6 +263,7 @@ class LmdbArchive(Archive):
             found = os.stat(lock, dir_fd=self._folder, follow_symlinks=False)
         except OSError:
             return False
+        self._lock = lock, (found.st_dev, found.st_ino)
         return (
             is_ours_alone(self._folder)
             and Identity.of(ours)[:2] == self._inode
@@ -313,7 +330,7 @@ class LmdbArchive(Archive):
     @contextmanager
     def _pinned(self) -> Generator[int | None]:
         """Yield the number of the newest state, whose pages no writer reuses meanwhile; None without locks."""
-        if self._environment is None or not self._room.acquire(blocking=False):
+        if not self._has_locks or not self._room.acquire(blocking=False):
             yield None
             return
         try:
@@ -327,7 +344,7 @@ class LmdbArchive(Archive):
 
     def _require_valid(self, tree: Tree) -> None:
         """Raise `_Overtaken` if pages of ``tree`` that were read may have been reused meanwhile."""
-        if not tree.is_pinned and newest(self._file).number > tree.number + 1:
+        if not (tree.is_pinned and self._has_locks) and newest(self._file).number > tree.number + 1:
             raise self._overtaken()
 
     def _overtaken(self) -> _Overtaken:
