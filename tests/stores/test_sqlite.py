@@ -299,6 +299,35 @@ def test_the_generation_changes_although_sizes_and_times_do_not(tmp_path: Path, 
                 assert seen.setdefault(found[0].generation, bytes(found[1][0])) == found[1][0]
 
 
+def test_the_files_of_wal_mode_are_removed_while_they_are_in_use(tmp_path: Path) -> None:
+    """The content of before was read for good, whatever the next writer stored."""
+    path = archives.sqlite(tmp_path, {"k": b"old"})
+    program = (
+        "import sqlite3, sys\n"
+        "writer = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "writer.execute('PRAGMA journal_mode = WAL')\n"
+        "writer.execute('REPLACE INTO zarr VALUES (?, ?)', ('k', sys.argv[2].encode()))\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen([*command, "last"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        archive = module.SqliteArchive(str(path))
+        found = archive.read(b"k", [ByteRange()])
+        assert found is not None and found[1] == [b"last"]
+    with closing(archive):
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink()
+        subprocess.run([*command, "new"], stdin=subprocess.DEVNULL, check=True, capture_output=True)
+        with pytest.raises(StoreError, match="was removed or replaced while it was in use"):
+            archive.read(b"k", [ByteRange()])
+    with closing(module.SqliteArchive(str(path))) as again:
+        found = again.read(b"k", [ByteRange()])
+        assert found is not None and found[1] == [b"new"]
+
+
 @trio_test
 async def test_our_looking_at_the_file_leaves_the_locks_of_sqlite(tmp_path: Path) -> None:
     """Closing any descriptor of a file releases the locks of the process on it."""

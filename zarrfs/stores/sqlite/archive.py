@@ -94,6 +94,8 @@ class SqliteArchive(Archive):
         self._commits = Commits(self._connect)
         # The state of the log before the first commit that is counted.
         self._log: str | None = None
+        # Device and inode of the file beside it that all connections share, which exists as long as one of them does.
+        self._shared: tuple[int, int] | None = None
         self._unique = itertools.count()
         self._options = self._way()
         try:
@@ -299,18 +301,28 @@ class SqliteArchive(Archive):
         generation = f"{found}-{header.changes}"
         try:
             # In WAL mode changes are in this file.
-            log = self._beside("-wal") if self._locked else None
+            log, shared = (self._beside(each) if self._locked else None for each in ("-wal", "-shm"))
         except OSError as error:
             raise StoreError(f"{self.path}: stat failed: {error.strerror}", key=self.path) from error
         # In WAL mode pages that are not in the file may be in the log.
         lacks = max(0, header.nbytes - found.size) if log is None else 0
         if not self._locked or not header.is_wal:
             return State(found.mtime_ns, generation, lacks=lacks)
+        self._require_shared(shared)
         if self._log is None:
             self._log = "" if log is None else str(Identity.of(log))
         # Last, so that little time passes until a transaction begins.
         commits = self._commits.count()
         return State(found.mtime_ns, f"{generation}-{self._log}-{commits}", commits, lacks)
+
+    def _require_shared(self, found: os.stat_result | None) -> None:
+        """Raise `StoreError` if another program has removed the files of WAL mode while a connection here has them open.
+
+        Writers then make others, and do not see this reader: it would see the content of before for good, or pages of both."""
+        inode = None if found is None else (found.st_dev, found.st_ino)
+        self._shared = self._shared or inode
+        if self._shared != inode:
+            raise StoreError(f"{self._real}-shm was removed or replaced while it was in use; mount again", key=self.path)
 
     def _require_whole(self, state: State) -> None:
         """Raise `_CutShort` if pages are missing: SQLite would read zeros."""
