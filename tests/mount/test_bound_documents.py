@@ -171,6 +171,22 @@ def creat(path: Path) -> int:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_piece_of_a_document_is_not_written_into_another_text(store: Path, document: str) -> None:
+    other = next(each for each in DOCUMENTS if each != document)
+    with mounted(store) as mount:
+        with opened(mount.path / document.format("a")) as file, opened(mount.path / other.format("a")) as elsewhere:
+            offset = os.pread(file, 1 << 20, 0).index(b'"a"') + 1
+            text = os.pread(elsewhere, 1 << 20, 0)
+            os.ftruncate(elsewhere, 0)
+            os.pwrite(elsewhere, text.replace(b'"of"', b'"ofofofofofofofofofofofofofofofofofofofofofofofof"'), 0)
+            os.fsync(elsewhere)
+            stored = (store / "a/zarr.json").read_bytes()
+            assert errno_of(lambda: os.pwrite(file, b"b", offset)) == errno.ESTALE
+            os.fsync(file)
+        assert (store / "a/zarr.json").read_bytes() == stored
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 @pytest.mark.parametrize("how", ARRAY_ENDS)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_document_of_an_array_that_is_gone_is_stored_nowhere(store: Path, document: str, how: str, when: str) -> None:
