@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -33,3 +34,22 @@ def test_rsync_finds_the_times_that_it_set_and_transfers_nothing_the_second_time
         assert np.load(mount.path / "npy/b.npy").sum() == 1200
         with os.scandir(mount.path / "zarr3") as listed:
             assert {each.name: each.stat().st_mtime for each in listed}["b"] == 1e9
+
+
+@pytest.mark.parametrize("view", ["chunks", "zarr3"])
+@pytest.mark.parametrize("dialect", ["v3_2019", "v3_2022", "v3_2022:text"])
+def test_the_time_of_a_group_stays_when_documents_of_its_arrays_are_written(view: str, dialect: str, tmp_path: Path) -> None:
+    """rsync sets it as soon as it has created the folders of the arrays, and not again after their files."""
+    store = tmp_path / "store"
+    store.mkdir()
+    with mounted(store, "--new-dialect", dialect) as mount:
+        (mount.path / "npy/g").mkdir()
+        group = mount.path / view / "g"
+        for name in ("a", "b"):
+            np.save(mount.path / f"npy/g/{name}.npy", np.ones(8, "i4"))
+        os.utime(group, (1e9, 1e9))
+        for name in ("a", "b"):
+            document = group / name / ("zarr.json" if view == "zarr3" else ".zattrs")
+            text = json.loads(document.read_text()) | {"attributes": {"of": name}} if view == "zarr3" else {"of": name}
+            document.write_text(json.dumps(text))
+            assert group.stat().st_mtime == 1e9

@@ -89,7 +89,7 @@ class NodeDocument(DocumentContent):
             raise ContentInvalid(
                 f"{self.ident}: document of {nbytes} bytes exceeds the limit of {MAX_NBYTES} bytes", key=self.ident
             )
-        async with self._editing() as node:
+        async with self._editing() as node, self._view_format.keeping_times_above(self.path):
             self._context.editor.require_settled(self.path)
             written = await self._without_remains(bytes(data))
             await self.change(node, written)

@@ -7,8 +7,8 @@ waiting files, and the creation, renaming and removal of nodes are the same for 
 from __future__ import annotations
 
 import abc
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import ClassVar
 
 from zarrfs import threads
@@ -231,21 +231,33 @@ class ViewFormat(DocumentsForm):
         """Return True if the chunks of ``array`` are below folders that the store does not have, or not for each of them."""
         return self.folders and not self.has_stored_keys(array) and "/" in self.keys(array).encode((0,) * array.metadata.ndim)
 
-    @asynccontextmanager
-    async def keeping_times(self, path: NodePath, key: str) -> AsyncIterator[None]:
+    def keeping_times(self, path: NodePath, key: str) -> AbstractAsyncContextManager[None]:
         """Keep the times set for the folders above that of the chunk ``key`` of the array at ``path``, while the body changes the chunk.
 
         Their names do not change then: the folders in them were created before their chunks.
         """
-        times, above, folder = self.context.times, [], path
+        folders = [path]
         for part in key.split("/")[:-1]:
+            folders.append(folders[-1].child(part))
+        return self._keeping(folders[:-1])
+
+    def keeping_times_above(self, path: NodePath) -> AbstractAsyncContextManager[None]:
+        """Keep the times set for the groups above the node at ``path`` while the body stores documents of it.
+
+        Where documents lie apart, the folders of groups have those of their members, whose folders were created before.
+        """
+        return self._keeping(path.ancestors())
+
+    @asynccontextmanager
+    async def _keeping(self, folders: Iterable[NodePath]) -> AsyncIterator[None]:
+        times, kept = self.context.times, []
+        for folder in folders:
             ident = self.ident(folder, "")
             if times.is_set(ident):
                 # A change by another program before counts.
                 times.mtime_ns_of(ident, size=0, stored_ns=await self.folder_mtime_ns(folder))
-                above.append(ident)
-            folder = folder.child(part)
-        with times.steady(above):
+                kept.append(ident)
+        with times.steady(kept):
             yield
 
     def may_hold_chunks(self, node: ArrayNode, folder: str) -> bool:
