@@ -28,6 +28,10 @@ class Snapshot(abc.ABC):
     async def read(self, offset: int, size: int) -> Buffer:
         """Return at most ``size`` bytes from ``offset``. Raises `StaleEntry` if the value was replaced and is no longer available."""
 
+    def held(self) -> Buffer | None:
+        """Return the whole value if it is in memory."""
+        return None
+
     async def aclose(self) -> None:
         """Release the resources of the snapshot."""
 

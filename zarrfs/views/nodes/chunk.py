@@ -130,10 +130,19 @@ class ChunkFile(NodeContent):
         return await super().stage(room, empty=empty)
 
     async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
-        # The generation of a chunk in a shard is that of all chunks in it.
-        if self._open_array.array.metadata.shards:
-            return await self.stage(room, empty=False)
-        return await self.stage_of(room, seen, new_nbytes)
+        if not self._open_array.array.metadata.shards:
+            return await self.stage_of(room, seen, new_nbytes)
+        # The generation of a chunk in a shard is that of all chunks in it: its bytes tell whether it is another one.
+        stage = await self.stage(room, empty=False)
+        try:
+            if (held := seen.held()) is not None and max(stage.size, len(held)) > new_nbytes:
+                now = await stage.read(0, stage.size)
+                if len(now) != len(held) or not np.array_equal(np.frombuffer(now, np.uint8), np.frombuffer(held, np.uint8)):
+                    raise StaleEntry(f"{self.ident} was replaced since it was opened: open it again", key=self.ident)
+        except BaseException:
+            await stage.aclose()
+            raise
+        return stage
 
     async def _in_layout(self, store: Callable[[Array], Awaitable[None]]) -> None:
         """Run ``store`` on the array as it is now; again if it is resized meanwhile, unless this chunk has changed with it."""

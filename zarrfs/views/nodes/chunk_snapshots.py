@@ -84,6 +84,9 @@ class DecodedSnapshot(Snapshot):
         self._stored = stored
         self.attributes = Attributes(False, nbytes, mtime_ns, generation=generation)
 
+    def held(self) -> Buffer | None:
+        return self._data.data if self._data is not None and self._data.is_intact else None
+
     async def at_hand(self) -> Buffer | None:
         """Return the chunk, if no request to the store is needed."""
         if self._data is None and self._stored is None:
@@ -140,6 +143,9 @@ class EncodedSnapshot(Snapshot):
         self._cached_pages = cached_pages
         self._data: Kept | None = None
         self.attributes = Attributes(False, stat.size, mtime_ns, generation=stat.generation)
+
+    def held(self) -> Buffer | None:
+        return self._data.data if self._data is not None and self._data.is_intact else None
 
     async def take(self) -> None:
         """Read the value, if there is room for it."""
