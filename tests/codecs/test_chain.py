@@ -217,6 +217,17 @@ def test_fields_of_different_byte_orders() -> None:
             CodecChain.build((spec("bytes", dtype=wrong),), data_type).check((2,))
 
 
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+@pytest.mark.parametrize("unit", ["", "[s]", "[7us]"])
+@pytest.mark.parametrize("size", [3, 2**18])
+def test_times_are_stored_in_the_byte_order_that_is_asked_for(kind: str, unit: str, size: int) -> None:
+    numbers = np.arange(size, dtype="<i8") - 1
+    chunk = numbers.view(f"<{kind}{unit}")
+    chain = CodecChain.build((BIG,), from_numpy(chunk.dtype))
+    assert bytes(chain.encode(chunk)) == numbers.astype(">i8").tobytes()
+    assert chain.decode(numbers.astype(">i8").data, (size,)).tobytes() == chunk.tobytes()
+
+
 def test_filters_on_bytes_are_v2s_alone() -> None:
     before, behind = CodecChain.build((DELTA, LITTLE), INT32), CodecChain.build((LITTLE, DELTA), INT32)
     chunk = np.arange(6, dtype="<i4").reshape(2, 3)

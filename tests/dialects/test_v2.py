@@ -469,6 +469,11 @@ def test_structured_fills_are_base64_in_stored_byte_order() -> None:
         refused(dtype=descr, fill_value=value)
 
 
+def test_a_number_fills_times_without_a_unit_in_either_byte_order() -> None:
+    for order in "<>":
+        assert array(dtype=[["a", f"{order}m8"]], fill_value=1).fill_value == (1).to_bytes(8, "little")
+
+
 def test_void_fills_are_base64() -> None:
     assert fill("|V6", "QUJDREVG").tobytes() == b"ABCDEF"
     refused(dtype="|V6", fill_value="QUJD")

@@ -75,7 +75,8 @@ def array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dt
     for extent in shape:
         size *= extent
     if dtype.hasobject or size * dtype.itemsize < _large_nbytes:
-        return np.empty(shape, dtype)
+        # NumPy makes an empty array of times without a unit little-endian, whatever ``dtype`` is.
+        return np.empty(shape, dtype) if dtype.kind not in "mM" else np.empty(shape, "<i8").view(dtype)
     return np.frombuffer(mapped(size * dtype.itemsize), dtype, size).reshape(shape)
 
 

@@ -73,7 +73,8 @@ def filled(stored: Stored, number: float) -> bytes | None:
 
 
 def _filled_plainly(stored: Stored, number: float) -> bytes | None:
-    element = np.zeros((), stored)
+    # `numpy.zeros` makes times without a unit little-endian.
+    element = np.frombuffer(bytearray(stored.itemsize), stored)
     try:
         if stored.kind in "iu" and not np.iinfo(stored).min <= int(number) <= np.iinfo(stored).max:
             # NumPy 1 wraps it, with a warning only.
