@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import random
 import zlib
 from typing import Any
 
@@ -56,6 +57,26 @@ def test_gzip_is_followed_by_members_or_zeros_alone() -> None:
 def test_very_many_members_do_not_take_for_ever() -> None:
     # Copying the rest of the value at every end of a member would move 50 GB here.
     assert GZIP.decode(gzip.compress(b"") * 100_000, 10) == b""
+
+
+@pytest.mark.parametrize(
+    ("decoder", "compress", "library"),
+    [
+        (GZIP, lambda data: zlib.compress(data, 1, 31), lambda: zlib.decompressobj(31)),
+        (ZLIB, lambda data: zlib.compress(data, 1), zlib.decompressobj),
+        (LZMA, lambda data: lzma.compress(data, preset=0), lzma.LZMADecompressor),
+    ],
+)
+def test_a_piece_of_input_may_end_where_a_piece_of_output_does(decoder: BytesBytesCodec, compress: Any, library: Any) -> None:
+    piece, junk = 1 << 20, random.Random(1).randbytes(1 << 21)
+    zeros, decoded = 7 * piece, 0
+    while decoded != 8 * piece:
+        zeros += 8 * piece - decoded if decoded else 0
+        encoded = compress(bytes(zeros) + junk)
+        decoded = len(library().decompress(encoded[:piece]))
+    assert bytes(decoder.decode(encoded, zeros + len(junk))) == bytes(zeros) + junk
+    with pytest.raises(ChunkDecodeError, match="ends within"):
+        decoder.decode(encoded[:piece], zeros + len(junk))
 
 
 def test_damaged_checksums_are_noticed() -> None:

@@ -69,7 +69,8 @@ def decode_streams(
                 raise ChunkDecodeError(f"{codec}: data ends within the stream, after {output.nbytes} decoded bytes")
             # One byte more than the limit distinguishes a stream that is too long from one that ends here.
             piece = stream.decompress(feed, min(most, limit + 1 - output.nbytes))
-            if not piece and not feed.nbytes and not stream.eof:
+            # Libraries ask for input only after a call without output, if the input ended where the output was full.
+            if not piece and not feed.nbytes and not stream.eof and (start == view.nbytes or not stream.needs_input):
                 raise ChunkDecodeError(f"{codec}: data ends within the stream, after {output.nbytes} decoded bytes")
             start += feed.nbytes
             output.add(piece)
