@@ -120,7 +120,7 @@ MUTANTS = [
     Mutant(
         "model: chunks are read on where another array has come",
         "arrays/bound_chunks.py",
-        "            is_doubtful = lacks(found) or self.node.is_unread or not self.node.are_chunks_in_place()\n",
+        "            is_doubtful = lacks(found) or self.node.is_unread or self._has_changes() or not self.node.are_chunks_in_place()\n",
         "            is_doubtful = False\n",
         "tests/mount/test_random_model.py",
     ),

@@ -1,9 +1,10 @@
 """Chunks bound to one node, at whatever path it currently has: the outermost `ChunkStore` layer of an array.
 
 A publish goes to the node's current path, or is refused. A read that overlaps a move is repeated. A missing chunk, one that cannot be
-decoded, and any result while another folder is at the path of the held one, counts only after the store has confirmed that the node is
-still there: a folder that another program renamed lists no chunks, and one that another program put in its place has chunks of another
-form, which proves nothing about the array (docs/design/019-nodes-in-use.md).
+decoded, and any result while another folder is at the path of the held one, or while changes by other programs wait to be reported,
+counts only after the store has confirmed that the node is still there: a folder that another program renamed lists no chunks, and one
+that another program put in its place has chunks of another form, which proves nothing about the array
+(docs/design/019-nodes-in-use.md).
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ class BoundChunks(ChunkStore):
     """The chunks that ``chunks`` stores for ``node``, which supplies its current prefix.
 
     ``of_layout``: publishes belong to the node's present layout; after a resize they raise `LayoutChanged`. Publishes to a node that is
-    not ``writable`` raise `StoreReadOnly`.
+    not ``writable`` raise `StoreReadOnly`. ``has_changes()``: changes by other programs wait to be reported.
     """
 
-    def __init__(self, chunks: ChunkStore, node: LiveNode, *, of_layout: bool, writable: bool = True) -> None:
+    def __init__(
+        self, chunks: ChunkStore, node: LiveNode, has_changes: Callable[[], bool], *, of_layout: bool, writable: bool = True
+    ) -> None:
+        self._has_changes = has_changes
         self._writable = writable
         self._chunks = self.below = chunks
         self._layouts = node.layouts if of_layout else None
@@ -134,7 +138,7 @@ class BoundChunks(ChunkStore):
                     raise
                 await trio.lowlevel.checkpoint()
                 continue
-            is_doubtful = lacks(found) or self.node.is_unread or not self.node.are_chunks_in_place()
+            is_doubtful = lacks(found) or self.node.is_unread or self._has_changes() or not self.node.are_chunks_in_place()
             if is_doubtful and self.node.has_stayed(moves) and not await self.node.confirm():
                 # An equal node may have replaced it between the two.
                 await trio.lowlevel.checkpoint()

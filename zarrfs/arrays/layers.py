@@ -54,7 +54,9 @@ def chunks_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode
     `MetadataUnsupported`.
     """
     chunks = _layers_of(store, node, layers, live)
-    return chunks if live is None else BoundChunks(chunks, live, of_layout=True, writable=node.dialect not in layers.read_only)
+    if live is None:
+        return chunks
+    return BoundChunks(chunks, live, store.has_changes_now, of_layout=True, writable=node.dialect not in layers.read_only)
 
 
 def _layers_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNode | None) -> ChunkStore:
@@ -71,7 +73,7 @@ def _layers_of(store: Store, node: ArrayNode, layers: ShardLayers, live: LiveNod
         return chunks
     return DelayedChunks(
         # Queued chunks are stored later, by a task that does not hold the node.
-        chunks if live is None else BoundChunks(chunks, live, of_layout=False),
+        chunks if live is None else BoundChunks(chunks, live, store.has_changes_now, of_layout=False),
         layers.queue,
         node=bound,
         array=node,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from zarrfs import threads
 from zarrfs.arrays.counters import WorkCounters
 from zarrfs.dialects.base import Layout
 from zarrfs.dialects.json_text import SMALL_NBYTES
+from zarrfs.errors import ZarrfsError
 from zarrfs.hierarchy.known_nodes import KnownNode, Source
 from zarrfs.hierarchy.live_array import DocumentVersion
 from zarrfs.hierarchy.live_nodes import LiveNodes
@@ -21,6 +22,7 @@ from zarrfs.hierarchy.stored_documents import LargeDocument, StoredDocuments, co
 from zarrfs.hierarchy.unforeseen import unusable
 from zarrfs.keys import Key, NodePath
 from zarrfs.model.metadata import ArrayMetadata, ArrayNode, Node, UnsupportedNode
+from zarrfs.stores.answers_now import WouldWait
 from zarrfs.stores.base import Store
 
 Found = tuple[Node, bytes, int | None, DocumentVersion, Source]
@@ -64,6 +66,22 @@ class NodeReader:
                 return False
             known.source = known.source._replace(copies_read=self._roots.copies_read)
         return True
+
+    def is_still_so(self, path: NodePath, known: KnownNode) -> bool:
+        """Return True if neither the consolidated copies nor changes that wait to be reported give a reason to read a node again."""
+        return self.is_copied_so(path, known) and (not self._store.has_changes_now() or self.is_as_stored(path, known))
+
+    def is_as_stored(self, path: NodePath, known: KnownNode) -> bool:
+        """Return True if the document that describes a known node is the one in the store, where changes wait to be reported.
+
+        What comes next may be the document of a node that has none: its writer opens it at once."""
+        key, generation = known.document
+        if key is None or ((live := self._live.at(path)) is not None and live.has_left_its_document):
+            return False
+        with suppress(WouldWait, ZarrfsError):
+            stat = self._store.stat_now(key)
+            return stat is not None and stat.generation == generation
+        return False
 
     async def read(
         self, path: NodePath, layouts: Sequence[Layout], expected: str | None, before: KnownNode | None, source: Source

@@ -74,8 +74,7 @@ class Hierarchy:
         self._readers = readers
         self._counters = counters
         self.ttl = ttl
-        # `trio.current_time`, without two of its three calls.
-        self._now = trio.lowlevel.current_clock().current_time
+        self._now = trio.lowlevel.current_clock().current_time  # `trio.current_time`, without two of its three calls.
         self._layers = layers if layers is not None else ShardLayers(counters)
         self._unqueued = self._layers.unqueued
         self.queued = QueuedShards(self._chunk_store, self._layers)
@@ -364,6 +363,7 @@ class Hierarchy:
                 and known.expires > self._now()
                 and self.forgotten.counts(path, known.learnt)
                 and (known.source.copies_read == self.roots.copies_read or self._reading.is_copied_so(path, known))
+                and (not self._store.has_changes_now() or self._reading.is_as_stored(path, known))
             ):
                 return known
             if not await self._flights.joined(path):
@@ -373,7 +373,7 @@ class Hierarchy:
 
     def _counts(self, path: NodePath, known: KnownNode) -> bool:
         counts = known.expires > self._now() and self.forgotten.counts(path, known.learnt)
-        return counts and not self.roots.in_doubt and self._reading.is_copied_so(path, known)
+        return counts and not self.roots.in_doubt and self._reading.is_still_so(path, known)
 
     async def _learn(self, path: NodePath) -> KnownNode:
         for _ in range(_LOOKS):

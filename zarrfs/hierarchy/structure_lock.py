@@ -51,7 +51,7 @@ class StructureLock:
     async def wait_stable(self, path: NodePath) -> None:
         """Wait until no operation in progress affects ``path``. Raises `StoreTimeout` if an abandoned one does not end."""
         while True:
-            while self.is_changing(path):
+            while self._changing and self.is_changing(path):
                 await self._changed.wait()
             if not self._fences:
                 return

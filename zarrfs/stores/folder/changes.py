@@ -160,9 +160,8 @@ class FolderChanges:
         self._queue.extend([*portions, *ended])
         self._awake.set()
 
-    @property
     def are_waiting(self) -> bool:
-        """True if changes have been reported that `watch` has not passed on."""
+        """Return True if changes have been reported that `watch` has not passed on."""
         return self._watch is not None and (
             self._is_reporting or bool(self._queue) or bool(self._found) or self._watch.has_events()
         )

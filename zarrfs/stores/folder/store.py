@@ -75,6 +75,7 @@ class FolderStore(Store):
         self._writing = LockTable()
         self._folder_locks = FolderLocks(self._tree)
         self._changes = FolderChanges(self._tree, self._inline)
+        self.has_changes_now = self._changes.are_waiting  # type: ignore[method-assign]
         self._anchors, self._spare_anchors = Anchors(self._tree, part=8), Anchors(self._tree, part=16)
 
     # --- readable -----------------------------------------------------------------------------------------------------------
@@ -340,9 +341,6 @@ class FolderStore(Store):
     async def watch(self, on_changes: Callable[[Sequence[Change]], None]) -> None:
         """Report changes through inotify, if the library is installed and the file system is of this machine."""
         await self._changes.watch(on_changes)
-
-    def has_changes_now(self) -> bool:
-        return self._changes.are_waiting
 
     # --- lifetime -----------------------------------------------------------------------------------------------------------
 
