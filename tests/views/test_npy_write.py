@@ -533,6 +533,25 @@ async def test_a_header_alone_in_an_order_that_makes_no_difference() -> None:
         np.testing.assert_array_equal(await load(tree, "npy/a.npy"), column)
 
 
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+@DIALECTS
+@trio_test
+async def test_big_endian_times_are_written_in_pieces_that_end_within_elements(kind: str, dialect: str) -> None:
+    """NumPy makes zeros of times without a unit little-endian: the other bytes of such elements were stored in reverse."""
+    numbers = (np.arange(1, 21) * 12345).astype(">i8")
+    whole = npy(numbers.view(f">{kind}"))
+    async with tree_over(MemoryStore(), new_dialect=dialect) as tree:
+        directory = await folder(tree, "npy")
+        _, handle = await directory.create("a.npy", ANEW)
+        await handle.write(0, whole[:128])
+        for start in reversed(range(128, len(whole), 50)):
+            await handle.write(start, whole[start : start + 50])
+            assert await handle.read(start, 50) == whole[start : start + 50]
+        await handle.flush()
+        await handle.release()
+        assert (await load(tree, "npy/a.npy")).view("<i8").tolist() == numbers.tolist()
+
+
 @pytest.mark.parametrize("elements", [np.arange(64, dtype=">i4").reshape(8, 8), np.asfortranarray(np.arange(64).reshape(8, 8))])
 @pytest.mark.parametrize("over", [False, True], ids=["new", "over an array"])
 @pytest.mark.parametrize("waits", [False, True], ids=["", "while it is published"])

@@ -32,6 +32,7 @@ from zarrfs.arrays.write_back import WriteBack
 from zarrfs.buffers import Buffer, Mask, NDArray
 from zarrfs.errors import ZarrfsError
 from zarrfs.keys import Key
+from zarrfs.memory import spill
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.chunk_grid import ChunkGrid, Coords, Shape
 from zarrfs.model.chunk_plan import Box, ChunkPlan, ChunkProjection, Selection, product
@@ -183,7 +184,7 @@ class ArrayWriter:
                 chunk is not None and chunk.run.covers(chunk.number, *_span(projection.chunk_selection, chunk.inside))
                 for chunk, (_, projection) in zip(before, pieces, strict=True)
             )
-            out = np.empty(stop - first, self._order.dtype) if whole else await self._base(first, stop, pieces)
+            out = spill.zeros(stop - first, self._order.dtype) if whole else await self._base(first, stop, pieces)
             if all(self._dirty.get(projection.coords) is chunk for chunk, (_, projection) in zip(before, pieces, strict=True)):
                 break
             # A chunk was stored or became dirty meanwhile: the result mixes two states.
@@ -210,8 +211,7 @@ class ArrayWriter:
             await self._publish_whole()
 
     async def _publish_whole(self) -> None:
-        metadata = self.array.metadata
-        storage = self._storage
+        metadata, storage = self.array.metadata, self._storage
         if any(metadata.fill_bytes):
             await self._store_unwritten()
         await self._store_all()
@@ -421,7 +421,7 @@ class ArrayWriter:
         if self._reader is not None and self._position is not None:
             data = await self._reader.read(first * self._itemsize, (stop - first) * self._itemsize, self._position)
             return np.frombuffer(bytearray(data), self._order.dtype)
-        out: NDArray = np.zeros(stop - first, self._order.dtype)
+        out = spill.zeros(stop - first, self._order.dtype)
         for coords, group in itertools.groupby(sorted(pieces, key=lambda piece: piece[1].coords), lambda piece: piece[1].coords):
             if coords in self._storage.stored or coords in self._storage.as_fill:
                 elements = self._view(await self._storage.stored_chunk(coords))

@@ -80,6 +80,11 @@ def array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, np.dt
     return np.frombuffer(mapped(size * dtype.itemsize), dtype, size).reshape(shape)
 
 
+def zeros(size: int, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the result of `numpy.zeros`, but times without a unit in the byte order of ``dtype``."""
+    return np.zeros(size * dtype.itemsize, np.uint8).view(dtype)
+
+
 def contiguous(elements: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
     """Return the result of `numpy.ascontiguousarray`, in a file if large."""
     if elements.flags.c_contiguous:
