@@ -328,6 +328,38 @@ def test_the_files_of_wal_mode_are_removed_while_they_are_in_use(tmp_path: Path)
         assert found is not None and found[1] == [b"new"]
 
 
+def test_the_last_writer_removes_the_files_of_wal_mode_before_they_are_opened(tmp_path: Path) -> None:
+    """Each read was an error until the next mount."""
+    path = archives.sqlite(tmp_path, {"k": b"old"})
+    program = (
+        "import sqlite3, sys\n"
+        "writer = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "writer.execute('PRAGMA journal_mode = WAL')\n"
+        "writer.execute('REPLACE INTO zarr VALUES (?, ?)', ('k', sys.argv[2].encode()))\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+        "writer.close()\n"
+    )
+    archive = None
+    for number in range(3):
+        command = [sys.executable, "-c", program, str(path), str(number)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            archive = archive or module.SqliteArchive(str(path))
+            found = archive.read(b"k", [ByteRange()])
+            assert found is not None and found[1] == [b"%d" % number]
+            # So that the next one has another inode.
+            os.link(f"{path}-shm", tmp_path / f"kept{number}")
+            # As after an error, and when a read has seen the file, but not yet opened it.
+            archive._commits.close()
+            while archive._idle:
+                archive._idle.pop()[0].close()
+        assert not path.with_name(path.name + "-shm").exists()
+    assert archive is not None
+    archive.close()
+
+
 @trio_test
 async def test_our_looking_at_the_file_leaves_the_locks_of_sqlite(tmp_path: Path) -> None:
     """Closing any descriptor of a file releases the locks of the process on it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +20,7 @@ from zarrfs.errors import StoreError
 from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive
 from zarrfs.stores.opening import open_store
+from zarrfs.stores.sqlite import archive as sqlite
 from zarrfs.stores.sqlite import quiet
 from zarrfs.stores.sqlite.archive import SqliteArchive
 from zarrfs.stores.sqlite.state import State
@@ -118,6 +122,38 @@ def test_one_whose_writer_left_changes_beside_it_is_read_with_them(path: Path) -
         assert isinstance(archive, SqliteArchive)
         with closing(archive):
             assert value(archive) == b"new"
+
+
+def test_a_failed_opening_takes_no_locks_with_it(path: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that it had opened was closed with its error, later, and with that the locks of the next opening were gone.
+
+    The last writer then removed the files that readers here had open: each read was an error until the next mount."""
+    monkeypatch.setattr(sqlite, "_PATIENCE_S", 0.0)
+    program = (
+        "import sqlite3, sys\n"
+        "writer = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "writer.execute('PRAGMA locking_mode = ' + sys.argv[2])\n"
+        "writer.execute('UPDATE zarr SET v = ? WHERE k = ?', (sys.argv[3].encode(), 'k'))\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+        "writer.close()\n"
+    )
+    errors = []
+    for number, mode in enumerate(("EXCLUSIVE", "NORMAL", "NORMAL")):
+        command = [sys.executable, "-c", program, str(path), mode, str(number)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            if not number:
+                with pytest.raises(StoreError, match="locked") as raised:
+                    value(archive)
+                errors.append(raised)
+                del raised
+            else:
+                assert value(archive) == b"%d" % number
+                errors.clear()
+                gc.collect()
+        assert path.with_name(f"{path.name}-shm").exists() == (number > 0)
 
 
 def test_a_writer_at_the_moment_of_opening(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from zarrfs.keys import ByteRange
 from zarrfs.stores.archive import Archive, Entry, Found, Wanted, is_key, kept, warn_of_nameless
 from zarrfs.stores.archive_file import ArchiveFile, Identity, begins_with
 from zarrfs.stores.beside import is_plain, is_safe_path, look
-from zarrfs.stores.sqlite.connections import code, connect, connect_to, kinds, limit_work, most_work
+from zarrfs.stores.sqlite.connections import code, connect, connect_to, descriptors, kinds, limit_work, most_work
 from zarrfs.stores.sqlite.rows import Rows
 from zarrfs.stores.sqlite.state import HEADER_NBYTES, Commits, State, header_of, replaced
 from zarrfs.stores.values import Generation, KeyStat
@@ -75,11 +75,11 @@ class _CutShort(StoreError):
 
 
 class SqliteArchive(Archive):
-    """The table ``zarr`` of the database at ``path``."""
+    """The table ``zarr`` of the database at ``path``, which is ``file`` if given."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, file: ArchiveFile | None = None) -> None:
         # Kept open: closing a file of the database releases all locks that SQLite has on it in this process.
-        self._file = ArchiveFile(path)
+        self._file = file or ArchiveFile(path)
         self.path = self._file.path
         if self._file.size < HEADER_NBYTES or self._file.read(0, len(MAGIC), path) != MAGIC:
             raise StoreNotFound(f"{path} is not an SQLite database", key=path)
@@ -94,7 +94,7 @@ class SqliteArchive(Archive):
         self._commits = Commits(self._connect)
         # The state of the log before the first commit that is counted.
         self._log: str | None = None
-        # Device and inode of the file beside it that all connections share, which exists as long as one of them does.
+        # Device and inode of the file beside it that all connections share, which exists as long as one of them has it open.
         self._shared: tuple[int, int] | None = None
         self._unique = itertools.count()
         self._options = self._way()
@@ -320,9 +320,10 @@ class SqliteArchive(Archive):
 
         Writers then make others, and do not see this reader: it would see the content of before for good, or pages of both."""
         inode = None if found is None else (found.st_dev, found.st_ino)
-        self._shared = self._shared or inode
-        if self._shared != inode:
+        if self._shared is not None and self._shared != inode and self._shared in descriptors().values():
             raise StoreError(f"{self._real}-shm was removed or replaced while it was in use; mount again", key=self.path)
+        # No connection here had it open when the last writer ended, who then removes it: they open the next one.
+        self._shared = inode
 
     def _require_whole(self, state: State) -> None:
         """Raise `_CutShort` if pages are missing: SQLite would read zeros."""

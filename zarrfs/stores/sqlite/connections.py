@@ -38,16 +38,16 @@ def connect_to(file: tuple[int, int], path: str, options: str, patience: float, 
     """
     for _ in range(_TRIES):
         with _opening:
-            before = _descriptors()
+            before = descriptors()
             connection = connect(path, options, patience, heap_nbytes)
             # Another thread may have closed one that has the number and the file of the new one: then it is not recognised.
-            if any(found == file and before.get(number) != found for number, found in _descriptors().items()):
+            if any(found == file and before.get(number) != found for number, found in descriptors().items()):
                 return connection
             connection.close()
     raise replaced(path)
 
 
-def _descriptors() -> dict[int, tuple[int, int]]:
+def descriptors() -> dict[int, tuple[int, int]]:
     """Return device and inode of each open file of this process, by its descriptor."""
     found = {}
     for name in os.listdir("/proc/self/fd"):

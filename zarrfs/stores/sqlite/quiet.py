@@ -19,7 +19,7 @@ from zarrfs.stores.archive import Archive, Entry, Found, Wanted, archive_plugin
 from zarrfs.stores.archive_file import ArchiveFile, begins_with
 from zarrfs.stores.beside import look
 from zarrfs.stores.sqlite.archive import IMMUTABLE, LOCKED, MAGIC, SqliteArchive
-from zarrfs.stores.sqlite.state import HEADER_NBYTES, header_of, replaced
+from zarrfs.stores.sqlite.state import HEADER_NBYTES, header_of
 from zarrfs.stores.values import KeyStat
 
 T = TypeVar("T")
@@ -31,6 +31,11 @@ class _InUse(StoreError):
 
 class _Unused(SqliteArchive):
     """The database as immutable. Each method raises `_InUse` once another program has it open, or it is in WAL mode no more."""
+
+    @property
+    def file(self) -> ArchiveFile:
+        """The open file."""
+        return self._file
 
     def _way(self) -> str:
         return IMMUTABLE if super()._way() == LOCKED else self._refuse()
@@ -95,11 +100,9 @@ class QuietSqliteArchive(Archive):
     def _opened_with_locks(self) -> SqliteArchive:
         with self._lock:
             if self._used is None:
-                used = SqliteArchive(self.path)
-                if self._unused is not None and used.inode != self._unused.inode:
-                    used.close()
-                    raise replaced(self.path)
-                self._used = used
+                # The file that is open already: if this fails, another one would be closed with the error, at any time, and SQLite's
+                # locks on the database with it, which a later attempt has taken.
+                self._used = SqliteArchive(self.path, self._unused.file if self._unused is not None else None)
             return self._used
 
 
