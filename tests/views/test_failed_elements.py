@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
-from trio.testing import trio_test
+import trio
+from trio.testing import MockClock, trio_test
 
 from tests.support.trees import load, opened, tree_over, write
 from tests.views.test_npy_partly_stored import _npy
@@ -17,10 +18,10 @@ from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import StoreFull
-from zarrfs.keys import Key
+from zarrfs.keys import ByteRange, Key
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.memory import MemoryStore
-from zarrfs.stores.values import Expected, Generation
+from zarrfs.stores.values import Expected, Generation, KeyStat
 from zarrfs.transformers.forwarding import ForwardingStore
 from zarrfs.vfs.node import Handle, OpenFlags
 from zarrfs.views.whole_array.array_stage import ElementsStage
@@ -47,6 +48,18 @@ class Full(ForwardingStore):
                 await self.inner.set(key, self.by_others)
             raise StoreFull("no room", key=key)
         return await self.inner.set(key, value, expect=expect)
+
+
+class Slow(Full):
+    """A store that takes a second for each read while ``is_full``; ``read`` counts them."""
+
+    read = 0
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        if self.is_full:
+            self.read += 1
+            await trio.sleep(1)
+        return await self.inner.get_with_stat(key, byte_range)
 
 
 @asynccontextmanager
@@ -236,4 +249,19 @@ async def test_what_could_not_be_stored_is_rescued_whatever_is_stored_in_its_arr
         assert staged is not None and isinstance(staged.stage, ElementsStage)
         await staged.stage.publish_into(rescued)
         assert np.frombuffer(bytes(await elsewhere.get(Key("a/c/0")) or b""), "<i4").tolist() == [0, FAILED, FAILED, 0]
+        await first.release()
+
+
+@pytest.mark.logs("write failed, data lost: no room")
+@trio_test
+async def test_a_close_that_fails_does_not_read_all_that_is_stored_first(autojump_clock: MockClock) -> None:
+    """With a slow store, the error of a close of many chunks took minutes: these were read one after the other."""
+    store = Slow()
+    async with tree_over(store, new_chunks="1", new_codecs="none") as tree:
+        await write(tree, "npy/a.npy", _npy(np.ones(2000, "<i4")))
+        first = await of_view(tree, "npy")
+        await put(first, "npy", 0, *[FAILED] * 2000, dtype="<i4")
+        await fail(first, store)
+        assert store.read < 1000
+        store.is_full = True
         await first.release()

@@ -310,6 +310,11 @@ class DirtyChunks:
         chunk.run.failed[chunk.number] = FailedChunk(base, nbytes)
         return True
 
+    def failed(self, coords: Coords) -> FailedChunk | None:
+        """Return the chunk that was stored when storing this one failed; None if that has not happened, or is not known."""
+        chunk = self._chunks.get(coords)
+        return chunk.failed if chunk is not None else None
+
     def forget_failed(self) -> None:
         """Forget what was stored where storing has failed: the chunks go elsewhere."""
         for chunk in self._chunks.values():

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from types import EllipsisType
 
 import numpy as np
+import trio
 
 from zarrfs import threads
 from zarrfs.arrays.array import Array, ChunkPart
@@ -36,6 +37,9 @@ _WIDTH = CPU_THREADS + 1
 _STORED_NBYTES = 32 * 1024 * 1024
 # Chunks are encoded together up to this size: few hops, and work for every thread.
 _PORTION_NBYTES = 4 * 1024 * 1024
+# After a failure, what is stored in place of the chunks is read for this long at most, so many chunks concurrently.
+_KEPT_S = 2.0
+_KEPT_WIDTH = 16
 
 
 class WriteBack:
@@ -168,32 +172,36 @@ class WriteBack:
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[None]:
-        """If storing the dirty chunks fails in the body, record what is stored in their place, as far as memory permits.
+        """If storing the dirty chunks fails in the body, record what is stored in their place, as far as memory and time permit.
 
         At the next attempt, what others have stored in their elements since stays."""
         try:
             yield
         except StoreError as error:
             if not self._is_new and shows_stored(error):
-                with suppress(ZarrfsError):
-                    # One by one: while others wait for memory to work with, there is none to keep.
-                    for coords in list(self._dirty):
-                        if not await self._failed(coords):
-                            break
+                await self._keep_stored()
             raise
 
-    async def _failed(self, coords: Coords) -> bool:
-        """Record what is stored in place of a dirty chunk; return False if there is no memory for that."""
-        chunk = self._dirty.get(coords)
-        if chunk is None or (chunk.failed is not None and chunk.failed.rewritten is None):
-            return True
-        async with self._array.merging([coords]):
-            limit = self._array.encoded_limit(coords)
-            (found,) = await self._array.chunks.get_stamped([coords], ByteRange(0, limit + 1))
+    async def _keep_stored(self) -> None:
+        """Record what is stored in place of the dirty chunks, as far as memory and `_KEPT_S` permit.
+
+        The program waits for its error meanwhile, and other changes of the array for the node."""
+        todo = [coords for coords in self._dirty if (failed := self._dirty.failed(coords)) is None or failed.rewritten is not None]
+        with trio.move_on_after(_KEPT_S), suppress(ZarrfsError):
+            for portion in self._portions(todo):
+                # In one piece: while others wait for memory to work with, there is none to keep.
+                async with self._array.merging(portion):
+                    await for_each(portion, self._keep, _KEPT_WIDTH)
+
+    async def _keep(self, coords: Coords) -> None:
+        """Record what is stored in place of a dirty chunk. Raises `TooLarge` if there is no memory for that."""
+        limit = self._array.encoded_limit(coords)
+        (found,) = await self._array.chunks.get_stamped([coords], ByteRange(0, limit + 1))
         if isinstance(found, ZarrfsError):
             raise found
         base = found[0] if found is not None else None
-        return (base is not None and len(base) > limit) or self._failed_over(coords, base)
+        if (base is None or len(base) <= limit) and not self._failed_over(coords, base):
+            raise TooLarge("no memory for what is stored")
 
     def _failed_over(self, coords: Coords, base: Buffer | None) -> bool:
         chunk = self._dirty.get(coords)
