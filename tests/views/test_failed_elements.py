@@ -17,7 +17,7 @@ from zarrfs.arrays.counters import WorkCounters
 from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import StoreFull
+from zarrfs.errors import StoreError, StoreFull
 from zarrfs.keys import ByteRange, Key
 from zarrfs.model.metadata import ArrayNode
 from zarrfs.stores.memory import MemoryStore
@@ -35,11 +35,13 @@ VIEWS = pytest.mark.parametrize("view", ["npy", "chunks"])
 
 
 class Full(ForwardingStore):
-    """A store that has no room while ``is_full``; another program then sets the value to ``by_others`` in that moment."""
+    """A store that has no room while ``is_full``; another program then sets the value to ``by_others`` in that moment.
+
+    ``is_unreadable``: documents cannot be read."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
-        self.is_full = False
+        self.is_full = self.is_unreadable = False
         self.by_others: bytes | None = None
 
     async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
@@ -48,6 +50,22 @@ class Full(ForwardingStore):
                 await self.inner.set(key, self.by_others)
             raise StoreFull("no room", key=key)
         return await self.inner.set(key, value, expect=expect)
+
+    async def stat(self, key: Key) -> KeyStat | None:
+        self._check(key)
+        return await self.inner.stat(key)
+
+    async def get(self, key: Key) -> Buffer | None:
+        self._check(key)
+        return await self.inner.get(key)
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        self._check(key)
+        return await self.inner.get_with_stat(key, byte_range)
+
+    def _check(self, key: Key) -> None:
+        if self.is_unreadable and key.endswith("zarr.json"):
+            raise StoreError("unreadable", key=key)
 
 
 class Slow(Full):
@@ -265,3 +283,35 @@ async def test_a_close_that_fails_does_not_read_all_that_is_stored_first(autojum
         assert store.read < 1000
         store.is_full = True
         await first.release()
+
+
+@trio_test
+async def test_what_was_stored_at_an_earlier_failure_is_not_what_was_stored_at_a_later_one() -> None:
+    """An attempt that fails before the chunk is read kept the chunk of an earlier one: what was written later counted as older."""
+    store = Full()
+    async with tree_over(store, new_chunks=str(CHUNK), new_codecs="none", metadata_ttl=0) as tree:
+        await write(tree, "npy/a.npy", _npy(np.ones(3 * CHUNK, "<i4")))
+        first = await of_view(tree, "chunks")
+        await put(first, "chunks", 0, FAILED, dtype="<i4")
+        await fail(first, store)
+        await store.inner.set(Key("a/c/0"), np.array([1, OTHERS, 1, 1], "<i4").tobytes())
+        await put(first, "chunks", 1, LATER, dtype="<i4")
+        store.is_unreadable = True
+        with pytest.raises(StoreError, match="unreadable"):
+            await first.flush()
+        store.is_unreadable = False
+        await first.flush()
+        await first.release()
+        assert (await values(tree))[:CHUNK] == [FAILED, LATER, 1, 1]
+
+
+@trio_test
+async def test_a_chunk_of_any_size_is_replaced_by_the_attempt_after_a_failed_one() -> None:
+    async with tree_of("<i4") as (tree, store):
+        await store.inner.set(Key("a/c/0"), bytes(100_000))
+        first = await opened(tree, "chunks/a/0", OpenFlags(write=True, truncate=True))
+        await put(first, "chunks", 0, *[FAILED] * CHUNK, dtype="<i4")
+        await fail(first, store)
+        await first.flush()
+        await first.release()
+        assert (await values(tree))[:CHUNK] == [FAILED] * CHUNK

@@ -267,7 +267,11 @@ class DecodedChunk(ChunkFile):
         if self._merge is not None and not isinstance(self._merge.base, EllipsisType):
             return self._merge.base
         array = (await self._current()).array
-        return await array.chunks.get(self._coords, ByteRange(0, array.encoded_limit(self._coords) + 1))
+        limit = array.encoded_limit(self._coords)
+        stored = await array.chunks.get(self._coords, ByteRange(0, limit + 1))
+        if stored is not None and len(stored) > limit:
+            raise array.oversized(self._coords, limit)
+        return stored
 
     def check_write(self, offset: int, size: int) -> None:
         if self._is_variable and offset + size > MAX_VARIABLE_NBYTES:
@@ -301,7 +305,7 @@ class DecodedChunk(ChunkFile):
         if changed is None:
             await self.publish(data)
             return
-        mask = changed
+        self._merge, mask = None, changed
 
         async def store(array: Array) -> None:
             self._check_size(data)
