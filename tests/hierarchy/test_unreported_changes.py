@@ -99,6 +99,25 @@ async def test_chunks_of_another_type_in_the_same_folder_are_not_read_as_those_o
             await read(file)
 
 
+@trio_test
+async def test_groups_without_documents_are_read_once_for_each_node_below_them(tmp_path: Path) -> None:
+    """It was twice as often for each level, without a checkpoint: a file that was written anywhere stopped the mount for minutes."""
+    depth, path = 10, tmp_path / "store"
+    name = "/".join(f"g{level}" for level in range(depth))
+    put(path / name / "a", OLD)
+    for each in path.rglob("zarr.json"):
+        if each.parent.name != "a":
+            each.unlink()
+    async with watched(path) as tree:
+        await walk(tree, f"chunks/{name}/a")
+        counters = tree.observed.counters
+        before = counters.get_many + counters.get
+        (path / "other").touch()
+        assert tree.observed.has_changes_now()
+        await walk(tree, f"chunks/{name}/a/0.0")
+        assert 0 < counters.get_many + counters.get - before < 10 * depth * depth
+
+
 async def read(file: object) -> bytes:
     assert isinstance(file, File)
     handle = await file.open(READ_ONLY)

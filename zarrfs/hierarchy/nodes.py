@@ -350,7 +350,7 @@ class Hierarchy:
 
     # --- learning -----------------------------------------------------------------------------------------------------------
 
-    async def _lookup(self, path: NodePath) -> KnownNode:
+    async def _lookup(self, path: NodePath, above_known: bool = False) -> KnownNode:
         if self._hidden and not {each.path for each in self._hidden}.isdisjoint((path, *path.ancestors())):
             return KnownNode(None, b"", float("-inf"))
         while True:
@@ -369,17 +369,17 @@ class Hierarchy:
             if not await self._flights.joined(path):
                 break
         with self._flights.started(path):
-            return await self._learn(path)
+            return await self._learn(path, above_known)
 
     def _counts(self, path: NodePath, known: KnownNode) -> bool:
         counts = known.expires > self._now() and self.forgotten.counts(path, known.learnt)
         return counts and not self.roots.in_doubt and self._reading.is_still_so(path, known)
 
-    async def _learn(self, path: NodePath) -> KnownNode:
+    async def _learn(self, path: NodePath, above_known: bool) -> KnownNode:
         for _ in range(_LOOKS):
             epoch, changes = self._epoch, self.live.changes
             before = self._known.get(path)
-            node, digest, documents_ns, document, source = await self._read(path)
+            node, digest, documents_ns, document, source = await self._read(path, above_known)
             if changes == self.live.changes:
                 break
             # This mount has moved or ended an array: the result may be of its predecessor.
@@ -412,18 +412,17 @@ class Hierarchy:
         self._expire(path)
         return await self.node(path)
 
-    async def _read(self, path: NodePath) -> tuple[Node | None, bytes, int | None, DocumentVersion, Source]:
+    async def _read(self, path: NodePath, above_known: bool) -> tuple[Node | None, bytes, int | None, DocumentVersion, Source]:
         """Return a `Found`, with None as node if there is none."""
         layouts = await self.roots.layouts_at(path)
-        source = self._reading.source(path)
-        was_empty_group = path in self.empty_groups
+        source, was_empty_group = self._reading.source(path), path in self.empty_groups
         found, probe = await self._reading.read(path, layouts, self._expected(path), self._known.get(path), source)
         if found is not None:
             return found
         owner = self.roots.open_layout_at(path) or await probe.implied_by()
         # The store may have an empty group by now that it did not have at the time of the request.
-        if await self._is_below_unknown_root(path, probe.read) or (was_empty_group and path not in self.empty_groups):
-            return await self._read(path)
+        if await self._is_below_unknown_root(path, probe.read, above_known) or (was_empty_group and path not in self.empty_groups):
+            return await self._read(path, above_known)
         group, spelled = None, b""
         # A hierarchy with an entry point has a root group, even without a document.
         if path == ROOT or path in self.empty_groups or owner is not None:
@@ -432,11 +431,12 @@ class Hierarchy:
             spelled = repr((group.dialect, group.attributes)).encode("utf-8", "backslashreplace")  # empty stores get a layout later
         return group, hashlib.blake2b(spelled, digest_size=16).digest(), None, (None, None), source
 
-    async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, Document | None]) -> bool:
+    async def _is_below_unknown_root(self, path: NodePath, read: Mapping[Key, Document | None], above_known: bool) -> bool:
         """Return True if ``path``, where nothing was found, is in a hierarchy found by this, which only its root shows."""
         found = len(self.roots.known)
-        for above in path.ancestors():
-            if isinstance((await self._lookup(above)).node, ArrayNode):
+        # Each once, the root first (``above_known``): what is not kept would be read again for each node below, twice as often per level.
+        for above in path.ancestors() if not above_known else ():
+            if isinstance((await self._lookup(above, True)).node, ArrayNode):
                 break
         if await self.roots.look_at(path, read):
             # Nodes found in its folders before are of another layout.
