@@ -69,6 +69,22 @@ async def test_hits_cost_nothing_and_what_is_missing_is_asked_for_once_a_batch()
 
 
 @trio_test
+async def test_a_read_ends_while_another_program_stores_documents_all_the_time() -> None:
+    live = Live()
+    chunks = live.chunks(await a_and_b())
+
+    async def confirm(_: LiveNode) -> bool:
+        live.asked += 1
+        return False
+
+    live.node._confirm_now = confirm
+    with trio.fail_after(30):
+        assert await chunks.get((1,)) is None
+        live.node.is_unread = True
+        assert await chunks.get((0,)) == b"old"
+
+
+@trio_test
 async def test_one_question_for_all_that_is_published_together() -> None:
     live, store = Live(), MemoryStore()
     chunks = live.chunks(store)

@@ -26,6 +26,9 @@ from zarrfs.stores.values import Generation, KeyStat
 
 T = TypeVar("T")
 
+# Of one chunk, if its array is read anew after each of them.
+_READINGS = 16
+
 
 class BoundChunks(ChunkStore):
     """The chunks that ``chunks`` stores for ``node``, which supplies its current prefix.
@@ -127,6 +130,7 @@ class BoundChunks(ChunkStore):
         return self._chunks.unit(coords)
 
     async def _read(self, ask: Callable[[], Awaitable[T]], lacks: Callable[[T], bool]) -> T:
+        readings = 0
         while True:
             moves = await self.node.wait_stable()
             try:
@@ -140,9 +144,12 @@ class BoundChunks(ChunkStore):
                 continue
             is_doubtful = lacks(found) or self.node.is_unread or self._has_changes() or not self.node.are_chunks_in_place()
             if is_doubtful and self.node.has_stayed(moves) and not await self.node.confirm():
-                # An equal node may have replaced it between the two.
-                await trio.lowlevel.checkpoint()
-                continue
+                readings += 1
+                # An equal node may have replaced it between the two. A program that stores documents all the time, faster than they are
+                # confirmed, would be waited for without end: it was the same node before each of these readings, and after it.
+                if readings < _READINGS or not self.node.are_chunks_in_place():
+                    await trio.lowlevel.checkpoint()
+                    continue
             if self.node.has_stayed(moves):
                 return found
             await trio.lowlevel.checkpoint()
