@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from trio.testing import MockClock, trio_test
+from trio.testing import MockClock, trio_test, wait_all_tasks_blocked
 
 from tests.support import small_shards
 from tests.support.small_stores import array_document
 from tests.support.stores import HangingStore, fill
 from tests.support.trees import listing, read, tree_over, write
-from zarrfs.arrays.flight import Flight
+from zarrfs.arrays.flight import Flight, Flights
 from zarrfs.errors import StoreError, StoreTimeout
 from zarrfs.keys import Key
 from zarrfs.stores.memory import MemoryStore
@@ -112,3 +112,30 @@ async def test_what_others_wait_for_that_was_cancelled_is_not_their_failure() ->
     for _ in range(2):
         with pytest.raises(StoreError, match="no"):
             await failed.landed()
+
+
+@trio_test
+async def test_who_waits_for_a_request_is_released_where_its_error_cannot_be_copied() -> None:
+    class OfAPlugin(StoreError):
+        def __init__(self) -> None:
+            super().__init__("does not answer")
+
+    flights: Flights[str] = Flights()
+    asked = trio.Event()
+
+    async def ask() -> None:
+        with flights.started("a"):
+            await asked.wait()
+            raise OfAPlugin
+
+    async def ask_in_vain() -> None:
+        with pytest.raises(TypeError):
+            await ask()
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask_in_vain)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(flights.joined, "a")
+            await wait_all_tasks_blocked()
+            asked.set()

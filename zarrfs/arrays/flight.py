@@ -34,9 +34,10 @@ class Flight:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        # First: those who wait run at the next checkpoint, and would wait forever if the error could not be copied.
+        self.land()
         if isinstance(error, StoreError) and not isinstance(error, GenerationMismatch):
             self.error = error.again()
-        self.land()
 
     def land(self) -> None:
         """Mark the request as over, or as never sent."""
