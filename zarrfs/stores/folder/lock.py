@@ -44,7 +44,9 @@ class FolderLocks:
 
     @asynccontextmanager
     async def hold(self, folder: Parts) -> AsyncIterator[None]:
-        """Lock this folder against other processes; it is created if missing. Raises `OSError`, `LockHeld`."""
+        """Lock this folder against other processes; it is created if missing, and removed again if it is still empty at the end.
+
+        Raises `OSError`, `LockHeld`."""
         async with self._turns.hold("/".join(folder)):
             held = self._held.get(folder)
             if held is not None and trio.current_time() - held.since > _SHARE_SECONDS:
@@ -52,18 +54,32 @@ class FolderLocks:
                 await trio.sleep(2 * _POLL_SECONDS[1])
                 held = None
             if held is None:
-                held = self._held[folder] = _Held(await self._acquire(folder), trio.current_time())
+                fd, created = await self._acquire(folder)
+                held = self._held[folder] = _Held(fd, trio.current_time(), created)
             held.users += 1
         try:
             yield
+            # (Not where the generator is only closed. An error of the body is not passed to it.)
+            if held.users == 1 and held.created:
+                # From here on nobody shares the lock, and while it is held, no other process relies on what is removed.
+                self._held.pop(folder, None)
+                with trio.CancelScope(shield=True):
+                    await self._remove(held.created)
         finally:
             held.users -= 1
             if not held.users:
-                del self._held[folder]
+                if self._held.get(folder) is held:
+                    del self._held[folder]
                 os.close(held.fd)
                 held.let_go.set()
 
-    async def _acquire(self, folder: Parts) -> int:
+    async def _remove(self, created: list[Parts]) -> None:
+        apart = any(self._tree.mounts.over(folder) is not None for folder in created)
+        await threads.io(self._tree.remove_created, created, abandon_on_cancel=True, apart=apart)
+
+    async def _acquire(self, folder: Parts) -> tuple[int, list[Parts]]:
+        """Return a descriptor that holds the lock, and the folders created for it."""
+        created: list[Parts] = []
         pause, longest = _POLL_SECONDS
         tries, held_since = _TRIES, math.inf
         while True:
@@ -79,8 +95,9 @@ class FolderLocks:
                 tries -= 1
                 if not tries:
                     raise
+            created += attempt.created
             if attempt.fd is not None:
-                return attempt.fd
+                return attempt.fd, created
             held_since = min(held_since, trio.current_time())
             if trio.current_time() - held_since >= patience():
                 raise LockHeld(f"{'/'.join(folder)}: locked by another process", key="/".join(folder))
@@ -92,6 +109,7 @@ class FolderLocks:
 class _Held:
     fd: int
     since: float
+    created: list[Parts]
     users: int = 0
     let_go: trio.Event = field(default_factory=trio.Event)
 
@@ -101,11 +119,12 @@ class _Attempt:
 
     def __init__(self) -> None:
         self.fd: int | None = None
+        self.created: list[Parts] = []
         self._abandoned = False
         self._lock = threading.Lock()
 
     def run(self, tree: FolderTree, folder: Parts) -> None:
-        created: list[Parts] = []
+        created = self.created
         fd, failed = None, True
         try:
             fd = _try_lock(tree, folder, created)
