@@ -25,6 +25,11 @@ class HoledSize(int):
         return self
 
 
+def same_bytes(one: Buffer, other: Buffer) -> bool:
+    """Return True if both have the same bytes."""
+    return len(one) == len(other) and np.array_equal(np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8))
+
+
 def size_with_holes(size: int, allocated: int) -> int:
     """Return ``size``; as a `HoledSize` if fewer bytes of storage are in use. One block counts as used whatever a file system says.
 

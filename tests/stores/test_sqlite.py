@@ -299,18 +299,20 @@ def test_the_generation_changes_although_sizes_and_times_do_not(tmp_path: Path, 
                 assert seen.setdefault(found[0].generation, bytes(found[1][0])) == found[1][0]
 
 
+WAL_WRITER = """import sqlite3, sys
+writer = sqlite3.connect(sys.argv[1], isolation_level=None)
+writer.execute("PRAGMA journal_mode = WAL")
+writer.execute("REPLACE INTO zarr VALUES (?, ?)", ("k", sys.argv[2].encode()))
+print(flush=True)
+sys.stdin.read()
+writer.close()
+"""
+
+
 def test_the_files_of_wal_mode_are_removed_while_they_are_in_use(tmp_path: Path) -> None:
     """The content of before was read for good, whatever the next writer stored."""
     path = archives.sqlite(tmp_path, {"k": b"old"})
-    program = (
-        "import sqlite3, sys\n"
-        "writer = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "writer.execute('PRAGMA journal_mode = WAL')\n"
-        "writer.execute('REPLACE INTO zarr VALUES (?, ?)', ('k', sys.argv[2].encode()))\n"
-        "print(flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", program, str(path)]
+    command = [sys.executable, "-c", WAL_WRITER, str(path)]
     with subprocess.Popen([*command, "last"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()
@@ -331,18 +333,9 @@ def test_the_files_of_wal_mode_are_removed_while_they_are_in_use(tmp_path: Path)
 def test_the_last_writer_removes_the_files_of_wal_mode_before_they_are_opened(tmp_path: Path) -> None:
     """Each read was an error until the next mount."""
     path = archives.sqlite(tmp_path, {"k": b"old"})
-    program = (
-        "import sqlite3, sys\n"
-        "writer = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "writer.execute('PRAGMA journal_mode = WAL')\n"
-        "writer.execute('REPLACE INTO zarr VALUES (?, ?)', ('k', sys.argv[2].encode()))\n"
-        "print(flush=True)\n"
-        "sys.stdin.read()\n"
-        "writer.close()\n"
-    )
     archive = None
     for number in range(3):
-        command = [sys.executable, "-c", program, str(path), str(number)]
+        command = [sys.executable, "-c", WAL_WRITER, str(path), str(number)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zarrfs.buffers import Buffer, Mask
+from zarrfs.buffers import Buffer, Mask, same_bytes
 from zarrfs.errors import KeyConflict, StoreError, StoreTimeout
 from zarrfs.memory import spill
 
@@ -37,7 +37,14 @@ class FailedChunk:
         """Return True if ``stored`` is still the chunk of then."""
         if stored is None or self.base is None:
             return stored is self.base
-        return bool(np.array_equal(np.frombuffer(stored, np.uint8), np.frombuffer(self.base, np.uint8)))
+        return same_bytes(stored, self.base)
+
+    def failed_again(self, stored: Buffer | None) -> None:
+        """Record another failure, at which ``stored`` is the chunk.
+
+        If it is another one, what was written since the first failure stays later than what others have stored."""
+        if self.is_stored(stored):
+            self.rewritten = None
 
 
 def shows_stored(error: StoreError) -> bool:

@@ -207,9 +207,7 @@ class WriteBack:
         chunk = self._dirty.get(coords)
         if chunk is None or chunk.failed is None:
             return self._dirty.fail(coords, base)
-        if chunk.failed.is_stored(base):
-            # Else what was written since the earlier failure is stored in any case.
-            chunk.failed.rewritten = None
+        chunk.failed.failed_again(base)
         return True
 
     async def _all_encoded(self, unit: DirtyUnit, coords: Sequence[Coords]) -> dict[Coords, Buffer | None]:

@@ -180,17 +180,19 @@ class WholeContent(Content):
         A change that writes all of it ``new_nbytes`` is exempt, since it mixes no two values."""
         stage = await self.stage(room, empty=False)
         try:
-            now = await self.snapshot()
-            if now is not None:
-                await now.aclose()
-            # Read after the load: the present value was already there at that time.
-            generation = now.attributes.generation if now is not None else ""
-            if seen.attributes.generation not in (None, generation) and max(stage.size, seen.attributes.size) > new_nbytes:
+            if max(stage.size, seen.attributes.size) > new_nbytes and await self.is_another(seen, stage):
                 raise StaleEntry(f"{self.ident} was replaced since it was opened: open it again", key=self.ident)
         except BaseException:
             await stage.aclose()
             raise
         return stage
+
+    async def is_another(self, seen: Snapshot, loaded: Stage) -> bool:
+        """Return True if the value that was ``loaded``, for a change, is no longer that of ``seen``."""
+        if (now := await self.snapshot()) is not None:
+            await now.aclose()
+        # Read after the load: the present value was already there at that time.
+        return seen.attributes.generation not in (None, now.attributes.generation if now is not None else "")
 
     def check_write(self, offset: int, size: int) -> None:
         if self.fixed_size is not None and offset + size > self.fixed_size:

@@ -59,6 +59,11 @@ def kept(data: Buffer, budget: MemoryBudget, *, in_file: bool = False) -> Kept |
     return Kept(copy.toreadonly(), budget, 0)
 
 
+def intact(held: Kept | None) -> Buffer | None:
+    """Return the data that is held; None if it is not held, or not whole any more."""
+    return held.data if held is not None and held.is_intact else None
+
+
 def _event_loop() -> trio.lowlevel.TrioToken | None:
     try:
         return trio.lowlevel.current_trio_token()

@@ -13,7 +13,7 @@ from zarrfs.arrays.array import Array
 from zarrfs.arrays.failed_chunk import FailedChunk
 from zarrfs.arrays.filling import part
 from zarrfs.arrays.merging import ElementMerge, store_merged
-from zarrfs.buffers import Buffer, Mask, NDArray
+from zarrfs.buffers import Buffer, Mask, NDArray, same_bytes
 from zarrfs.errors import (
     ChunkDecodeError,
     ChunkEncodeError,
@@ -130,19 +130,13 @@ class ChunkFile(NodeContent):
         return await super().stage(room, empty=empty)
 
     async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
+        return await self.stage_of(room, seen, new_nbytes)
+
+    async def is_another(self, seen: Snapshot, loaded: Stage) -> bool:
         if not self._open_array.array.metadata.shards:
-            return await self.stage_of(room, seen, new_nbytes)
+            return await super().is_another(seen, loaded)
         # The generation of a chunk in a shard is that of all chunks in it: its bytes tell whether it is another one.
-        stage = await self.stage(room, empty=False)
-        try:
-            if (held := seen.held()) is not None and max(stage.size, len(held)) > new_nbytes:
-                now = await stage.read(0, stage.size)
-                if len(now) != len(held) or not np.array_equal(np.frombuffer(now, np.uint8), np.frombuffer(held, np.uint8)):
-                    raise StaleEntry(f"{self.ident} was replaced since it was opened: open it again", key=self.ident)
-        except BaseException:
-            await stage.aclose()
-            raise
-        return stage
+        return (held := seen.held()) is not None and not same_bytes(held, await loaded.read(0, loaded.size))
 
     async def _in_layout(self, store: Callable[[Array], Awaitable[None]]) -> None:
         """Run ``store`` on the array as it is now; again if it is resized meanwhile, unless this chunk has changed with it."""

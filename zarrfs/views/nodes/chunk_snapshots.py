@@ -14,7 +14,7 @@ from zarrfs.memory.spill import contiguous
 from zarrfs.model.chunk_grid import Coords
 from zarrfs.stores.values import KeyStat
 from zarrfs.vfs.content import Snapshot
-from zarrfs.vfs.kept import Kept, kept
+from zarrfs.vfs.kept import Kept, intact, kept
 from zarrfs.vfs.node import Attributes
 
 # Encoded chunks up to this size are read whole, once; larger ones in the requested ranges.
@@ -85,7 +85,7 @@ class DecodedSnapshot(Snapshot):
         self.attributes = Attributes(False, nbytes, mtime_ns, generation=generation)
 
     def held(self) -> Buffer | None:
-        return self._data.data if self._data is not None and self._data.is_intact else None
+        return intact(self._data)
 
     async def at_hand(self) -> Buffer | None:
         """Return the chunk, if no request to the store is needed."""
@@ -145,7 +145,7 @@ class EncodedSnapshot(Snapshot):
         self.attributes = Attributes(False, stat.size, mtime_ns, generation=stat.generation)
 
     def held(self) -> Buffer | None:
-        return self._data.data if self._data is not None and self._data.is_intact else None
+        return intact(self._data)
 
     async def take(self) -> None:
         """Read the value, if there is room for it."""

@@ -127,11 +127,10 @@ class ChunkStage(ValueStage):
             return
         with suppress(ZarrfsError):
             base = await self._stored()
-            nbytes = len(base) if base is not None else 0
-            if self._failed is None and self._budget.take(nbytes):
+            if self._failed is not None:
+                self._failed.failed_again(base)
+            elif self._budget.take(nbytes := len(base) if base is not None else 0):
                 self._failed = FailedChunk(base, nbytes)
-            elif self._failed is not None and self._failed.is_stored(base):
-                self._failed.rewritten = None
 
     async def aclose(self) -> None:
         await super().aclose()
