@@ -226,6 +226,27 @@ def test_a_file_that_is_replaced_between_two_opens_is_another_inode_each_time() 
     trio.run(main)
 
 
+@pytest.mark.parametrize("change", ["another size", "another file"])
+@pytest.mark.parametrize("is_whole_array", [True, False], ids=["whole array", "one value"])
+def test_an_open_file_in_parts_loses_its_pages_with_its_name(is_whole_array: bool, change: str) -> None:
+    """What others change is reported by name, and the name is that of the other file: pages of elements that are gone would stay."""
+
+    async def main() -> None:
+        known = Opened()
+        await known.begin()
+        known.file.is_whole_array = is_whole_array
+        known.notifier.inodes.clear()
+        if change == "another size":
+            known.file.nbytes += 1
+        else:
+            known.file.now = object()
+        assert await known.look_up() != known.ino
+        assert ((known.ino, False) in known.notifier.inodes) == is_whole_array
+        await known.close_all()
+
+    trio.run(main)
+
+
 @pytest.mark.logs("another program has replaced the folder")
 def test_a_file_that_is_replaced_in_both_attempts_of_the_kernel_is_opened() -> None:
     """The first attempt may end before the file is opened, at the lookup of its name in a folder that another one replaced."""

@@ -16,7 +16,7 @@ import hashlib
 import os
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from zarrfs.fuse.inode import NAMELESS, NOW, Inode
 from zarrfs.fuse.stamps import later
@@ -47,6 +47,8 @@ class InodeTable:
         self.root = Inode(ROOT_INO, None, "")
         self.root.node = root
         self.root.lookups = 1
+        self.on_displaced: Callable[[Inode], None] = lambda inode: None
+        """Called with an inode whose name turns out to be another file's: no notice by name concerns it from then on."""
         self._inodes: dict[int, Inode | _Listed] = {ROOT_INO: self.root}
         self._displaced: dict[tuple[int, str], int] = {}
         self._forgotten: deque[tuple[int, str]] = deque()
@@ -107,7 +109,7 @@ class InodeTable:
             or inode.is_folder not in (None, is_folder)
             or inode.is_outdated
         ):
-            self.vanished(inode)
+            self.displaced(inode)
             inode = self._displace(parent, name)
         inode.is_folder = is_folder
         inode.stamp = later(stamp, inode.stamp)
@@ -243,6 +245,11 @@ class InodeTable:
         """Remove the name of an entry: a later entry of that name is another file."""
         self._undisplace(inode)
         inode.name = NAMELESS + inode.name
+
+    def displaced(self, inode: Inode) -> None:
+        """Run `vanished` for an entry whose name turns out to be another file's."""
+        self.vanished(inode)
+        self.on_displaced(inode)
 
     def _number(self, folder: int, name: str) -> int:
         displaced = self._displaced.get((folder, name)) if self._displaced else None

@@ -41,6 +41,7 @@ class KernelCache:
 
     def __init__(self, inodes: InodeTable, notifier: Notifier, *, timeout: float, is_watched: Callable[[], bool]) -> None:
         self._inodes = inodes
+        inodes.on_displaced = self._forget_parts
         self._notifier = notifier
         self._timeout = timeout
         self._is_watched = is_watched
@@ -248,8 +249,11 @@ class KernelCache:
 
     def _superseded(self, inode: Inode) -> None:
         self._inodes.vanished(inode)
+        self._forget_parts(inode)
+
+    def _forget_parts(self, inode: Inode) -> None:
+        """Invalidate the pages of a file that has lost its name, if they may be of parts that are gone."""
         if isinstance(inode.node, File) and inode.node.in_parts:
-            # Pages kept since an earlier open may be of parts that are gone.
             self._notifier.inode(inode.ino)
 
 

@@ -236,7 +236,7 @@ class Session:
             return inode
         # The pages and the size of the previous file are not those of this one.
         inode.lookups -= 1
-        self.inodes.vanished(inode)
+        self.inodes.displaced(inode)
         return self.inodes.refer(parent, name, is_folder=False, stamp=stamp)
 
     def is_another_file(self, inode: Inode, of: object) -> bool:
@@ -247,7 +247,7 @@ class Session:
     def part_from_another(self, inode: Inode, of: object) -> None:
         """Raise `StaleEntry` if ``inode`` is open with another file than ``of``, which the kernel then finds under another number."""
         if self.is_another_file(inode, of):
-            self.inodes.vanished(inode)
+            self.inodes.displaced(inode)
             raise StaleEntry(f"{inode.path!r}: was replaced", key=inode.path)
 
     def vanished(self, parent: Inode, name: str) -> None:
