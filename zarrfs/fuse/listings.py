@@ -51,9 +51,10 @@ class Listings:
         if not self._add_dots(listing.inode, start_id, token):
             return
         position, is_empty = start, True
-        until = trio.current_time() + _ANSWER_S
+        now = trio.lowlevel.current_clock().current_time
+        until = now() + _ANSWER_S
         # A killed program waits for the answer: the kernel gets the entries read by then, and asks again.
-        while is_empty or trio.current_time() < until:
+        while is_empty or now() < until:
             try:
                 entry = await self._entry(listing, position)
             except Exception:
@@ -120,7 +121,8 @@ class Listings:
         The kernel takes no references to them.
         """
         for offset, (name, inode) in enumerate(zip(_DOTS, (folder, folder.parent or folder), strict=True), 1):
-            shown = self._attributor.entry(inode.ino, Attributes(True))
-            if offset > start_id and not pyfuse3.readdir_reply(token, name, shown, offset):
-                return False
+            if offset > start_id:
+                shown = self._attributor.entry(inode.ino, Attributes(True))
+                if not pyfuse3.readdir_reply(token, name, shown, offset):
+                    return False
         return True

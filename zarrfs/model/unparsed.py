@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 
 _MEMBER_NBYTES = 200
 _VALUE_NBYTES = 64
@@ -45,32 +46,23 @@ LARGE_NBYTES = 64 << 10
 
 def are_large(attributes: Mapping[str, object]) -> bool:
     """Return True if attributes take more than `LARGE_NBYTES`; stops as soon as that is known."""
+    return nbytes_of(attributes, LARGE_NBYTES) > LARGE_NBYTES
+
+
+def nbytes_of(attributes: Mapping[str, object], enough: float = math.inf) -> int:
+    """Return the approximate memory of attributes in bytes, or some number above ``enough`` of them."""
     nbytes = 0
-    for each in _sizes(attributes):
-        nbytes += each
-        if nbytes > LARGE_NBYTES:
-            return True
-    return False
-
-
-def nbytes_of(attributes: Mapping[str, object]) -> int:
-    """Return the approximate memory of attributes in bytes."""
-    return sum(_sizes(attributes))
-
-
-def _sizes(value: object) -> Iterator[int]:
-    pending = [value]
-    while pending:
-        match pending.pop():
-            case Unparsed() as text:
-                yield len(text.data)
-            case str() as text:
-                yield _VALUE_NBYTES + len(text)
-            case dict() as members:
-                yield _VALUE_NBYTES + _MEMBER_NBYTES * len(members)
-                pending += members.values()
-            case list() as values:
-                yield _VALUE_NBYTES + _VALUE_NBYTES * len(values)
-                pending += values
-            case _:
-                yield 0
+    pending: list[object] = [attributes]
+    while pending and nbytes <= enough:
+        value = pending.pop()
+        if isinstance(value, str):
+            nbytes += _VALUE_NBYTES + len(value)
+        elif isinstance(value, dict):
+            nbytes += _VALUE_NBYTES + _MEMBER_NBYTES * len(value)
+            pending += value.values()
+        elif isinstance(value, list):
+            nbytes += _VALUE_NBYTES + _VALUE_NBYTES * len(value)
+            pending += value
+        elif isinstance(value, Unparsed):
+            nbytes += len(value.data)
+    return nbytes
