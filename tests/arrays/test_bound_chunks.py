@@ -16,8 +16,8 @@ from zarrfs.arrays.layers import ShardLayers, chunks_of
 from zarrfs.arrays.live_node import LiveNode, with_memory
 from zarrfs.arrays.queued_shard import QueuedShard
 from zarrfs.arrays.shard_queue import ShardQueue
-from zarrfs.errors import LayoutChanged, NodeMoving, StaleEntry, StoreTimeout
-from zarrfs.keys import Key, NodePath, Prefix
+from zarrfs.errors import LayoutChanged, NodeMoving, ShardIndexInvalid, StaleEntry, StoreTimeout
+from zarrfs.keys import WHOLE, Key, NodePath, Prefix
 from zarrfs.memory.budget import MemoryBudget
 from zarrfs.model.shards import ShardSpec
 from zarrfs.stores.base import Store
@@ -82,6 +82,20 @@ async def test_a_read_ends_while_another_program_stores_documents_all_the_time()
         assert await chunks.get((1,)) is None
         live.node.is_unread = True
         assert await chunks.get((0,)) == b"old"
+
+
+@trio_test
+async def test_a_read_that_fails_ends_while_another_program_stores_documents_all_the_time() -> None:
+    live, store = Live(), await a_and_b()
+    chunks = live.chunks(store, ShardLayers(WorkCounters()))
+
+    async def confirm(_: LiveNode) -> bool:
+        live.asked += 1
+        return False
+
+    live.node._confirm_now = confirm
+    with trio.fail_after(30), pytest.raises(ShardIndexInvalid):
+        await chunks.get_with_stat((0,), WHOLE)
 
 
 @trio_test

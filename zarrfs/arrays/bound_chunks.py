@@ -138,8 +138,10 @@ class BoundChunks(ChunkStore):
             except NodeMoving:
                 raise
             except ZarrfsError as error:
-                if self.node.has_stayed(moves) and not (isinstance(error, ChunkError) and not await self.node.confirm()):
-                    raise
+                if self.node.has_stayed(moves):
+                    if readings == _READINGS or not isinstance(error, ChunkError) or await self.node.confirm():
+                        raise
+                    readings += 1
                 await trio.lowlevel.checkpoint()
                 continue
             is_doubtful = lacks(found) or self.node.is_unread or self._has_changes() or not self.node.are_chunks_in_place()
