@@ -348,6 +348,17 @@ async def test_what_others_change_is_told_of_what_is_shown(tmp_path: Path) -> No
 
 
 @trio_test
+async def test_changes_that_wait_to_be_told_are_known(tmp_path: Path) -> None:
+    """Else a file of the mount is read with the elements of before, after another program has changed them."""
+
+    class Changed(MemoryStore):
+        def has_changes_now(self) -> bool:
+            return True
+
+    assert unsharded(Changed()).has_changes_now() and not unsharded(MemoryStore()).has_changes_now()
+
+
+@trio_test
 async def test_whoever_holds_a_chunk_sets_it_when_its_array_was_resized_meanwhile(tmp_path: Path) -> None:
     write(tmp_path, sharded=True, how="nested")
     store, chunk = unsharded(FolderStore(str(tmp_path)), ttl=0), Key("a/c/4/1")

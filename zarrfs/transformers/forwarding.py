@@ -24,6 +24,8 @@ class ForwardingStore(Store):
         self.url = inner.url
         self.capabilities = inner.capabilities
         self.damage, self.left_out = inner.damage, inner.left_out
+        # Of the changes that `watch` forwards. Asked several times for each lookup: without the layers between.
+        self.has_changes_now = inner.has_changes_now  # type: ignore[method-assign]
 
     async def get(self, key: Key) -> Buffer | None:
         return await self.inner.get(key)
@@ -138,11 +140,6 @@ class TransparentStore(ForwardingStore):
 
     A store that changes, counts or refuses reads overrides these, or derives from `ForwardingStore`; else such answers bypass it.
     """
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        # Asked several times for each lookup: instead of the method below, without the layers between.
-        self.has_changes_now = inner.has_changes_now  # type: ignore[method-assign]
 
     def get_partial_values_now(
         self, key_ranges: Sequence[tuple[Key, ByteRange]], *, if_generation: Generation | None = None
