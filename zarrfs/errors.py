@@ -298,6 +298,13 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, _REFUSALS) and not isinstance(error, OutOfMemory)
 
 
+def shows_stored(error: BaseException) -> bool:
+    """Return True if what is stored after this failure of the store is the value of before.
+
+    What timed out may take effect later; where something else has the name of a key, its value may be elsewhere."""
+    return isinstance(error, StoreError) and not isinstance(error, (StoreTimeout, KeyConflict))
+
+
 UNSUPPORTED: tuple[type[ZarrfsError], ...] = (MetadataUnsupported, ValueUnsupported)
 """What is stored may be valid, and requires something that zarrfs does not support."""
 

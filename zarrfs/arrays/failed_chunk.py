@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from zarrfs.buffers import Buffer, Mask, same_bytes
-from zarrfs.errors import KeyConflict, StoreError, StoreTimeout
 from zarrfs.memory import spill
 
 
@@ -45,10 +44,3 @@ class FailedChunk:
         If it is another one, what was written since the first failure stays later than what others have stored."""
         if self.is_stored(stored):
             self.rewritten = None
-
-
-def shows_stored(error: StoreError) -> bool:
-    """Return True if what is stored after this failure is the value of before.
-
-    What timed out may take effect later; where something else has the name of a key, its value may be elsewhere."""
-    return not isinstance(error, (StoreTimeout, KeyConflict))

@@ -20,12 +20,11 @@ from zarrfs import threads
 from zarrfs.arrays.array import Array, ChunkPart
 from zarrfs.arrays.concurrency import for_each
 from zarrfs.arrays.dirty_chunks import DirtyChunk, DirtyChunks, DirtyUnit, refuse_lost
-from zarrfs.arrays.failed_chunk import shows_stored
 from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.merging import ElementMerge
 from zarrfs.arrays.paged_shard_index import MAX_WRITTEN
 from zarrfs.buffers import Buffer, Mask, NDArray
-from zarrfs.errors import StoreError, TooLarge, ZarrfsError
+from zarrfs.errors import StoreError, TooLarge, ZarrfsError, shows_stored
 from zarrfs.keys import ByteRange, Key
 from zarrfs.memory.spill import Buffers, array
 from zarrfs.model.chunk_grid import Coords, Shape

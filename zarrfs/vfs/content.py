@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import AsyncIterator
+from types import EllipsisType
 
 from zarrfs.buffers import Buffer
 from zarrfs.errors import ContentInvalid, FileTooLarge, StaleEntry
@@ -146,6 +147,10 @@ class WholeContent(Content):
         Raises `ContentInvalid` and `ChunkSizeMismatch` before the store is changed if ``data`` is not a value of this kind.
         """
 
+    async def stored(self) -> Buffer | EllipsisType | None:
+        """Return the stored value, to tell it from later ones of others, after a failure to replace it: see `ValueStage`."""
+        return ...
+
     async def load_in_pieces(self) -> tuple[int, AsyncIterator[tuple[int, Buffer]]] | None:
         """Load a value too large to be held whole: return its size, and pieces with their offsets; all other bytes are zeros.
 
@@ -155,7 +160,7 @@ class WholeContent(Content):
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         pieces = None if empty else await self.load_in_pieces()
         if pieces is not None:
-            stage = ValueStage(room, b"", self.publish)
+            stage = ValueStage(room, b"", self.publish, stored=self.stored, ident=lambda: self.ident)
             try:
                 await stage.truncate(pieces[0])
                 async for offset, piece in pieces[1]:
@@ -165,7 +170,8 @@ class WholeContent(Content):
                 raise
             return stage
         data = b"" if empty else await self.load()
-        return ValueStage(room, data if data is not None else b"", self.publish, self._refuse_emptied)
+        data = data if data is not None else b""
+        return ValueStage(room, data, self.publish, self._refuse_emptied, stored=self.stored, ident=lambda: self.ident)
 
     async def _refuse_emptied(self) -> None:
         """Raise `ContentInvalid` if a value is stored, of which the end of the mount would leave nothing."""

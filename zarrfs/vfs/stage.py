@@ -9,11 +9,23 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from types import EllipsisType
 
-from zarrfs.buffers import Buffer, size_with_holes, storage_nbytes
+import trio
+
+from zarrfs.buffers import Buffer, same_bytes, size_with_holes, storage_nbytes
+from zarrfs.errors import StaleEntry, ZarrfsError, shows_stored
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
+from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.spill_buffer import SpillBuffer
+
+# After a failure, what is stored is read for this long at most: the program waits for its error.
+_KEPT_S = 2.0
+
+Stored = Callable[[], Awaitable[Buffer | EllipsisType | None]]
+"""Returns the value that is stored; None: none is; ...: unknown, or too large to be kept."""
 
 
 class State(enum.Enum):
@@ -105,7 +117,9 @@ class Stage(abc.ABC):
 class ValueStage(Stage):
     """All bytes of a value, published as a whole by ``publish``. ``refuse_emptied`` is called before if it has none and `is_left_open`.
 
-    After a failed publish the store may still be reading the bytes (it did not answer in time): the next change works on a copy.
+    After a failed publish the store may still be reading the bytes (it did not answer in time): the next change works on a copy. If
+    others have replaced the value (``stored``) since, `publish` raises `StaleEntry`: they had success later, and the next close may be
+    that of another program (docs/design/020-two-writers.md). Once all of it is written anew, it is the later one.
     """
 
     def __init__(
@@ -114,11 +128,19 @@ class ValueStage(Stage):
         data: Buffer,
         publish: Callable[[Buffer], Awaitable[None]],
         refuse_emptied: Callable[[], Awaitable[None]] | None = None,
+        *,
+        stored: Stored | None = None,
+        ident: Callable[[], str] = str,
     ) -> None:
         self._bytes = room.bytes(data)
         self._publish = publish
         self._refuse_emptied = refuse_emptied
         self._lent = False
+        self._kept = room.kept
+        self._get_stored = stored
+        self._ident = ident
+        self._failed_over: Kept | EllipsisType | None = ...
+        """The value that was stored when a publish failed; ...: none has failed, or it is unknown."""
 
     @property
     def size(self) -> int:
@@ -130,22 +152,61 @@ class ValueStage(Stage):
     async def write(self, offset: int, data: Buffer) -> None:
         await self._own()
         await self._bytes.put(offset, data)
+        if len(data) == len(self._bytes):
+            self._failed_over = ...
 
     async def truncate(self, size: int) -> None:
         await self._own(without_content=not size)
         await self._bytes.resize(size)
+        if not size:
+            self._failed_over = ...
 
     async def publish(self) -> None:
         if self.is_left_open and self._refuse_emptied is not None and not len(self._bytes):
             # A shell empties the file first, and the program that is to write it may take long.
             await self._refuse_emptied()
+        data = self._bytes.whole()
+        await self._require_unchanged(data)
         try:
-            await self._publish(self._bytes.whole())
-        except BaseException:
+            await self._publish(data)
+        except BaseException as error:
             self._lent = True
+            if shows_stored(error):
+                await self._keep_stored(data)
             raise
 
+    async def _require_unchanged(self, data: Buffer) -> None:
+        """Raise `StaleEntry` if others have replaced the value since a publish has failed."""
+        if isinstance(self._failed_over, EllipsisType) or self._get_stored is None:
+            return
+        if self._failed_over is not None and not self._failed_over.is_intact:
+            self._failed_over = ...
+            return
+        try:
+            now = await self._get_stored()
+        except ZarrfsError:
+            # Unreadable, or the store fails again.
+            return
+        before = self._failed_over.data if self._failed_over is not None else None
+        # The failed publish may have taken effect after all.
+        if not (_is_same(now, before) or _is_same(now, data)):
+            ident = self._ident()
+            raise StaleEntry(f"{ident} was replaced since it could not be stored: write all of it again", key=ident)
+
+    async def _keep_stored(self, data: Buffer) -> None:
+        """Record what is stored instead of ``data``, as far as memory and `_KEPT_S` permit."""
+        if self._get_stored is None:
+            return
+        with trio.move_on_after(_KEPT_S), suppress(ZarrfsError):
+            now = await self._get_stored()
+            if isinstance(now, EllipsisType):
+                return
+            # What others have stored between two failures is not what the first one was to replace.
+            if isinstance(self._failed_over, EllipsisType) or _is_same(now, data):
+                self._failed_over = None if now is None else kept(now, self._kept) or ...
+
     async def aclose(self) -> None:
+        self._failed_over = ...
         self._bytes.close()
 
     async def _own(self, *, without_content: bool = False) -> None:
@@ -155,3 +216,9 @@ class ValueStage(Stage):
             self._bytes = lent.empty() if without_content else await lent.copy()
             lent.close()
             self._lent = False
+
+
+def _is_same(one: Buffer | EllipsisType | None, other: Buffer | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return not isinstance(one, EllipsisType) and same_bytes(one, other)

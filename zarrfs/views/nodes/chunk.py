@@ -132,6 +132,9 @@ class ChunkFile(NodeContent):
     async def stage_over(self, room: StagingRoom, seen: Snapshot, new_nbytes: int) -> Stage:
         return await self.stage_of(room, seen, new_nbytes)
 
+    async def stored(self) -> Buffer | EllipsisType | None:
+        return await self.load()
+
     async def is_another(self, seen: Snapshot, loaded: Stage) -> bool:
         if not self._open_array.array.metadata.shards:
             return await super().is_another(seen, loaded)

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from zarrfs.arrays.failed_chunk import FailedChunk, shows_stored
+from zarrfs.arrays.failed_chunk import FailedChunk
 from zarrfs.arrays.merging import of_elements
 from zarrfs.buffers import Buffer, Mask, NDArray
-from zarrfs.errors import StoreError, ZarrfsError
+from zarrfs.errors import StoreError, ZarrfsError, shows_stored
 from zarrfs.memory import spill
 from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.stage import StagingRoom, ValueStage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import lru_cache
+from types import EllipsisType
 from typing import TypeVar
 
 import trio
@@ -141,6 +142,11 @@ class RawValue(WholeContent):
             found = await request(key)
             if found is not None or not (await self.until_placed() or self.key != key):
                 return found
+
+    async def stored(self) -> Buffer | EllipsisType | None:
+        await self._context.flush_queued(self.key)
+        found = await self._store.get_with_stat(self.key, ByteRange(0, WHOLE_NBYTES + 1))
+        return None if found is None else found[0] if len(found[0]) <= WHOLE_NBYTES else ...
 
     async def load_in_pieces(self) -> tuple[int, AsyncIterator[tuple[int, Buffer]]] | None:
         # A small value needs one request.
