@@ -10,27 +10,60 @@ import numpy as np
 
 from zarrfs.buffers import Buffer, Mask, same_bytes
 from zarrfs.memory import spill
+from zarrfs.model.spans import Spans
+
+# Writes of elements that are more scattered are recorded in a mask.
+_FEW_SPANS = 64
 
 
 class FailedChunk:
     """The chunk ``base`` that was stored (encoded; None: none) when an attempt to store dirty elements of it failed.
 
-    ``rewritten``: the elements written since, in the order of the written file; None if none are. ``nbytes``: taken from the budget.
+    ``nbytes``: taken from the budget.
     """
 
-    __slots__ = ("base", "nbytes", "rewritten")
+    __slots__ = ("_mask", "_size", "_spans", "base", "nbytes")
 
     def __init__(self, base: Buffer | None, nbytes: int) -> None:
         self.base = base
         self.nbytes = nbytes
-        self.rewritten: Mask | None = None
+        self._size = 0
+        # A mask of each chunk that is written again from first to last would be as large as all chunks, which may be in files.
+        self._spans: Spans | None = None
+        self._mask: Mask | None = None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """True if elements were written since."""
+        return self._spans is not None or self._mask is not None
+
+    def rewritten(self) -> Mask | None:
+        """Return a mask of the elements written since, in the order of the written file; None if none are."""
+        if not self.is_rewritten:
+            return None
+        mask: Mask = spill.array((self._size,), np.dtype(bool))
+        mask[...] = False if self._mask is None else self._mask
+        if self._spans is not None:
+            self._spans.mask(0, self._size, mask)
+        return mask
 
     def wrote(self, size: int, start: int, stop: int, selected: Mask | None = None) -> None:
         """Record a write of elements ``start`` to ``stop`` of ``size``, or of the ``selected`` ones of them."""
-        if self.rewritten is None:
-            self.rewritten = spill.array((size,), np.dtype(bool))
-            self.rewritten[...] = False
-        self.rewritten[start:stop] |= True if selected is None else selected
+        self._size = size
+        edges = (0, stop - start) if selected is None else np.flatnonzero(np.diff(selected, prepend=False, append=False)).tolist()
+        if self._mask is None and len(edges) <= 2 * _FEW_SPANS:
+            if self._spans is None:
+                self._spans = Spans()
+            for begin, end in zip(edges[::2], edges[1::2], strict=True):
+                self._spans.add(start + begin, start + end)
+            return
+        if self._mask is None:
+            mask = self.rewritten()
+            self._mask = mask if mask is not None else spill.array((size,), np.dtype(bool))
+            if mask is None:
+                self._mask[...] = False
+            self._spans = None
+        self._mask[start:stop] |= True if selected is None else selected
 
     def is_stored(self, stored: Buffer | None) -> bool:
         """Return True if ``stored`` is still the chunk of then."""
@@ -43,4 +76,4 @@ class FailedChunk:
 
         If it is another one, what was written since the first failure stays later than what others have stored."""
         if self.is_stored(stored):
-            self.rewritten = None
+            self._spans = self._mask = None

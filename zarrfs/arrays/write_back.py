@@ -162,7 +162,8 @@ class WriteBack:
             return in_array(chunk.run.mask(chunk.number, 0, chunk.run.size))
 
         def since() -> Mask | None:
-            return in_array(failed.rewritten) if failed is not None and failed.rewritten is not None else None
+            rewritten = failed.rewritten() if failed is not None else None
+            return in_array(rewritten) if rewritten is not None else None
 
         failed = chunk.failed
         return ElementMerge(
@@ -185,7 +186,7 @@ class WriteBack:
         """Record what is stored in place of the dirty chunks, as far as memory and `_KEPT_S` permit.
 
         The program waits for its error meanwhile, and other changes of the array for the node."""
-        todo = [coords for coords in self._dirty if (failed := self._dirty.failed(coords)) is None or failed.rewritten is not None]
+        todo = [coords for coords in self._dirty if (failed := self._dirty.failed(coords)) is None or failed.is_rewritten]
         with trio.move_on_after(_KEPT_S), suppress(ZarrfsError):
             for portion in self._portions(todo):
                 # In one piece: while others wait for memory to work with, there is none to keep.

@@ -311,7 +311,8 @@ class DecodedChunk(ChunkFile):
             elements: NDArray = np.frombuffer(data, metadata.data_type.dtype).reshape(shape)
             where = array.inside(self._coords)
             inside = part(mask.reshape(shape), where)
-            since = part(failed.rewritten.reshape(shape), where) if failed is not None and failed.rewritten is not None else None
+            rewritten = failed.rewritten() if failed is not None else None
+            since = part(rewritten.reshape(shape), where) if rewritten is not None else None
             earlier = (failed, lambda: since) if failed is not None else None
             self._merge = ElementMerge(array, self._coords, elements, lambda: inside, sparse=False, failed=earlier)
             await store_merged(array, self._coords, self._merge)

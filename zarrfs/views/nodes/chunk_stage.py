@@ -123,7 +123,7 @@ class ChunkStage(ValueStage):
 
     async def _has_failed(self) -> None:
         """Record the stored chunk, if there is memory for it."""
-        if self._failed is not None and self._failed.rewritten is None:
+        if self._failed is not None and not self._failed.is_rewritten:
             return
         with suppress(ZarrfsError):
             base = await self._stored()
