@@ -284,6 +284,11 @@ def test_what_it_has_no_words_for() -> None:
             written(dataclasses.replace(metadata, **members))  # type: ignore[arg-type]
 
 
+def test_a_small_type_has_a_number_as_its_fill_value() -> None:
+    for number, element in ((-0.0, b"\x00\x80"), (1.5, b"\xc0\x3f"), (0, bytes(2))):
+        assert parse(meta(dtype="bfloat16", fill_value=number)).metadata.fill_value == element
+
+
 # --- "Metadata", order ------------------------------------------------------------------------------------------------------------
 
 TRANSPOSE = CodecSpec("transpose", {"order": [1, 0]})

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numcodecs
 import numpy as np
 import pytest
@@ -402,6 +403,13 @@ def test_a_number_fills_strings_with_the_text_that_numpy_has_for_it(dtype: str, 
     whole = np.empty(1, dtype)
     whole.fill(number)
     assert fill(dtype, number) == whole[0]
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "float8_e4m3fn"])
+@pytest.mark.parametrize("number", [0, 0.0, -0.0, 1.5])
+def test_a_number_fills_small_floating_point_types_with_its_sign(name: str, number: float) -> None:
+    node = parse(zarray(dtype=name, fill_value=number))
+    assert node.metadata.fill_value == np.array(number).astype(getattr(ml_dtypes, name)).tobytes() and not node.quirks
 
 
 FIELDS = [["a", ">i2", [3]], ["b", [["c", "|b1"]]], ["d", "|V2"], ["e", "|S1"]]

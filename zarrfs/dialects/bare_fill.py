@@ -25,7 +25,7 @@ from zarrfs.dialects.v2.intended_fill import filled
 from zarrfs.dialects.v2.types import Stored
 from zarrfs.errors import MetadataError, NotRepresentable
 from zarrfs.model import fill_value as fills
-from zarrfs.model.data_type import from_numpy, little_endian
+from zarrfs.model.data_type import from_numpy, is_small, little_endian
 
 
 def fill_from_json(stored: Stored, value: Any) -> bytes | None:
@@ -35,7 +35,7 @@ def fill_from_json(stored: Stored, value: Any) -> bytes | None:
     match stored.kind:
         case "S" | "U":
             return _string(stored, value)
-        case "V":
+        case "V" if not is_small(stored):
             return _fields(stored, value)
     return types.fill_from_json(stored, value)
 
@@ -61,7 +61,7 @@ def _scalar(stored: Stored, fill_value: bytes) -> Any:
     match stored.kind:
         case "S":
             return fill_value.rstrip(b"\0").decode("ascii", "replace")
-        case "V":
+        case "V" if not is_small(stored):
             if not _is_filled_by_numpy(stored):
                 raise NotRepresentable(
                     f"raw bytes of type {data_type.name}: NumPy 2, with which readers fill arrays, takes no number for them"

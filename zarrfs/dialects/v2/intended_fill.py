@@ -19,6 +19,7 @@ import numpy as np
 from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v2.types import Stored
+from zarrfs.model.data_type import is_small
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,308})(?:\.[0-9]{1,340})?(?:[eE][+-]?[0-9]{1,3})?")
@@ -41,7 +42,8 @@ def intended_fill(stored: Stored, value: Any, quirks: Quirks) -> Any:
     if (text := cut_to_fit(stored, value)) is not None:
         quirks.accept("fill_value", f"fill_value {shortened(value)} is longer than {len(text)} characters")
         return text
-    if kind == "V" and type(value) in (int, float) and (element := filled(stored, value)) is not None:
+    # The small types of ml_dtypes, which NumPy considers void, have a number as their fill value.
+    if kind == "V" and not is_small(stored) and type(value) in (int, float) and (element := filled(stored, value)) is not None:
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a structured or raw type is a number")
         return _base64(element)
     return value
