@@ -236,14 +236,15 @@ def _() -> None:
 
 @TEXT.rule(
     "fill_value is a scalar of the type",
-    "a number in a string (bioformats2raw), a number for a string, for raw bytes or for fields, a longer text, and a byte string as text"
-    " (zarr-python) are read (quirks);"
+    "a number in a string (bioformats2raw), a number for a string, for raw bytes or for fields, a longer text, a byte string and a date"
+    " as text (zarr-python) are read (quirks);"
     " --dialect-choices v2.fill_value=refuse",
 )
 def _() -> None:
     assert array(store(fill_value="7")).quirks and metadata(store(fill_value="7")) == metadata(store())
     assert same(elements(typed("|S2", 0)), [b"0"]) and same(elements(typed("|S3", "n/a")), [b"n/a"])
     assert same(elements(typed("<U2", "none")), ["no"]) and same(elements(typed("|V2", 0)), np.zeros(1, "|V2"))
+    assert same(elements(typed("<M8[D]", "2000-02-29")), np.array(["2000-02-29"], "<M8[D]"))
     refuses(store(fill_value="7"), "refused", choices={"v2.fill_value": "refuse"})()
 
 

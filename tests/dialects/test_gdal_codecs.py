@@ -28,6 +28,17 @@ def test_the_shuffle_of_gdal_is_read() -> None:
     assert list(quirks) == ['shuffle of blosc is "BIT" instead of 2']
 
 
+@pytest.mark.parametrize(("text", "checksum"), [("NO", False), ("YES", True), ("true", True), ("OFF", False)])
+@pytest.mark.parametrize("dialect", ["v2", "v3_2022"])
+def test_a_zstd_array_of_gdal_is_read(dialect: str, text: str, checksum: bool) -> None:
+    config = {"id": "zstd", "level": 13, "checksum": text}
+    quirks = Quirks(dialect, {})
+    assert from_gdal(config, quirks) == {"id": "zstd", "level": 13, "checksum": checksum}
+    assert list(quirks) == [f'checksum of zstd is "{text}" instead of {str(checksum).lower()}']
+    with pytest.raises(MetadataError, match=f"{dialect}.zstd=refuse"):
+        from_gdal(config, Quirks(dialect, {"zstd": REFUSE}))
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -40,6 +51,8 @@ def test_the_shuffle_of_gdal_is_read() -> None:
         {"id": "zlib", "level": 1, "delta": 1},
         {"id": "lzma", "preset": 6},
         {"id": "blosc", "shuffle": "all"},
+        {"id": "zstd", "level": 1, "checksum": "maybe"},
+        {"id": "zstd", "level": 1, "checksum": False},
         "lzma",
         None,
     ],

@@ -412,6 +412,14 @@ def test_a_number_fills_small_floating_point_types_with_its_sign(name: str, numb
     assert node.metadata.fill_value == np.array(number).astype(getattr(ml_dtypes, name)).tobytes() and not node.quirks
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["today", "2000-02-30", "2000-02-29T00", "2000-02-29T00:00:00", " 2000-02-29", "2000-02", "+2000-02-29", "", "7", "20000229"],
+)
+def test_a_text_that_numpy_does_not_print_for_a_date_is_refused(text: str) -> None:
+    refused(dtype="<M8[D]", fill_value=text)
+
+
 FIELDS = [["a", ">i2", [3]], ["b", [["c", "|b1"]]], ["d", "|V2"], ["e", "|S1"]]
 
 
@@ -438,6 +446,11 @@ def test_a_number_that_fills_not_every_field_is_refused(dtype: Any, value: Any) 
         ("fill_value", {"dtype": "|V3", "fill_value": 0}, {"dtype": "|V3", "fill_value": "AAAA"}),
         ("fill_value", {"dtype": FIELDS, "fill_value": 0}, {"dtype": FIELDS, "fill_value": "AAAAAAAAAAAAMA=="}),
         ("fill_value", {"dtype": FIELDS[:2], "fill_value": 1}, {"dtype": FIELDS[:2], "fill_value": "AAEAAQABAQ=="}),
+        ("fill_value", {"dtype": "<M8[D]", "fill_value": "2000-02-29"}, {"dtype": "<M8[D]", "fill_value": 11016}),
+        ("fill_value", {"dtype": ">M8[ns]", "fill_value": "1969-12-31T23:59:59.999999999"}, {"dtype": ">M8[ns]", "fill_value": -1}),
+        ("fill_value", {"dtype": "<M8[10s]", "fill_value": "1970-01-01T00:00:20"}, {"dtype": "<M8[10s]", "fill_value": 2}),
+        ("fill_value", {"dtype": "<M8[Y]", "fill_value": "-003"}, {"dtype": "<M8[Y]", "fill_value": -1973}),
+        ("zstd", {"compressor": {"id": "zstd", "checksum": "NO"}}, {"compressor": {"id": "zstd", "checksum": False}}),
         ("missing", {"filters": ...}, {"filters": None}),
         *(
             ("shuffle", {"compressor": {"id": "blosc", "shuffle": name}}, {"compressor": {"id": "blosc", "shuffle": number}})

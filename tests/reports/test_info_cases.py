@@ -241,6 +241,8 @@ QUIRKS = {
         "/webknossos": "zarr_format is the string",
         "/gdal": 'shuffle of blosc is "BIT"',
         "/gdal_lzma": "lzma has the member delta (4)",
+        "/gdal_zstd": 'checksum of zstd is "NO" instead of false',
+        "/date_text": "of a date is text",
         "/netcdf": "elementsize of shuffle is 0, read as 4",
         "/netcdf_text": 'level of "zlib" is the string "4"',
         "/number_for_text": "of a string is a number",

@@ -1,10 +1,12 @@
 """Members of codecs that GDAL's Zarr driver stores as its creation options have them, and no other program reads.
 
-Source: numcodecs ``blosc`` (0 none, 1 bytes, 2 bits) and ``lzma``; GDAL's options ``BLOSC_SHUFFLE``, ``LZMA_PRESET`` and ``LZMA_DELTA``
-(by default, each array compressed with LZMA has a ``delta``):
+Source: numcodecs ``blosc`` (0 none, 1 bytes, 2 bits), ``lzma`` and ``zstd``; GDAL's options ``BLOSC_SHUFFLE``, ``LZMA_PRESET``,
+``LZMA_DELTA`` (by default, each array compressed with LZMA has a ``delta``) and ``ZSTD_CHECKSUM`` (GDAL 3.12 writes it in every array
+compressed with ZSTD):
 
     {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": "BIT", "blocksize": 0}
     {"id": "lzma", "preset": 6, "delta": 1}
+    {"id": "zstd", "level": 13, "checksum": "NO"}
 
 ``delta`` is the distance of a filter that the encoder applies before LZMA2. A chunk is a .xz stream, whose header names its filters:
 decoding needs no ``delta``, and GDAL decodes chunks without the filter.
@@ -28,6 +30,8 @@ _SHUFFLES = {
     "bitshuffle": 2,
     "2": 2,
 }
+# GDAL's CPLTestBool takes all other words for true.
+_CHECKSUMS = {"no": False, "false": False, "off": False, "0": False, "yes": True, "true": True, "on": True, "1": True}
 _MAX_DELTA = 256
 
 
@@ -43,4 +47,8 @@ def from_gdal(config: Any, quirks: Quirks) -> Any:
         ):
             quirks.accept("lzma", f"lzma has the member delta ({delta})")
             return {"id": "lzma", **others}
+        case {"id": "zstd", "checksum": str(checksum)} if checksum.lower() in _CHECKSUMS:
+            boolean = _CHECKSUMS[checksum.lower()]
+            quirks.accept("zstd", f"checksum of zstd is {shortened(checksum)} instead of {str(boolean).lower()}")
+            return {**config, "checksum": boolean}
     return config

@@ -53,7 +53,7 @@ class V2(Dialect):
     has_undefined_fill = True
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **dict.fromkeys(
-            ("consolidated", "dimension_separator", "fill_value", "level", "lzma", "missing", "shuffle", "zarr_format"),
+            ("consolidated", "dimension_separator", "fill_value", "level", "lzma", "missing", "shuffle", "zarr_format", "zstd"),
             USE_OR_REFUSE,
         ),
         "elementsize": ELEMENTSIZE,

@@ -5,6 +5,7 @@
 0        of fields and |V (the default of 2.0 and 2.1)    each field filled with the number, as NumPy does
 "n/a"    of |S (2.0 and 2.1)                              the text, if it is not base64
 "abcd"   of <U3 (2.0 to 2.18)                             as much of the text as fits
+"2000-01-01" of <M8[D] (zarr-python 3.0)                  the date, as NumPy prints it in the unit of the type
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from zarrfs.dialects.v2.types import Stored
 from zarrfs.model.data_type import is_small
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
+_DATE = re.compile(r"-?[0-9]{3,19}(?:-[0-9]{2}){0,2}(?:T[0-9]{2}(?::[0-9]{2}){0,2}(?:\.[0-9]{1,18})?)?")
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,308})(?:\.[0-9]{1,340})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
@@ -42,6 +44,9 @@ def intended_fill(stored: Stored, value: Any, quirks: Quirks) -> Any:
     if (text := cut_to_fit(stored, value)) is not None:
         quirks.accept("fill_value", f"fill_value {shortened(value)} is longer than {len(text)} characters")
         return text
+    if kind == "M" and isinstance(value, str) and (number := _date(stored, value)) is not None:
+        quirks.accept("fill_value", f"fill_value {shortened(value)} of a date is text, not a number")
+        return number
     # The small types of ml_dtypes, which NumPy considers void, have a number as their fill value.
     if kind == "V" and not is_small(stored) and type(value) in (int, float) and (element := filled(stored, value)) is not None:
         quirks.accept("fill_value", f"fill_value {shortened(value)} of a structured or raw type is a number")
@@ -85,6 +90,17 @@ def _filled_plainly(stored: Stored, number: float) -> bytes | None:
     except (ValueError, TypeError, OverflowError):
         return None
     return element.tobytes()
+
+
+def _date(stored: Stored, text: str) -> int | None:
+    """Return the number of units that NumPy prints as ``text``; None if there is none."""
+    if not _DATE.fullmatch(text):
+        return None
+    try:
+        date = np.array(text, stored)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return int(date.astype("<i8")) if str(date) == text else None
 
 
 def _base64(element: bytes) -> str:

@@ -62,7 +62,9 @@ class V3Draft2022(Dialect):
     new_codecs = (CodecSpec("gzip", {"level": 5}),)
     new_index_codecs = (CodecSpec("bytes", {"endian": "little"}),)
     forms = ("software", "text")
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(("consolidated", "fallback", "lzma", "shuffle"), USE_OR_REFUSE)
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = dict.fromkeys(
+        ("consolidated", "fallback", "lzma", "shuffle", "zstd"), USE_OR_REFUSE
+    )
 
     def __init__(self, *, fallbacks: bool = True, chosen: Mapping[str, str] = MappingProxyType({})) -> None:
         self.fallbacks = fallbacks
