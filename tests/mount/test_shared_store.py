@@ -106,3 +106,17 @@ def test_a_store_of_which_only_groups_are_writable_is_writable_there() -> None:
         *("saved", "Permission denied", "Permission denied", "Permission denied"),
         *("moved", "152", "code 7", "1", "Read-only file system"),
     ]
+
+
+def test_an_array_whose_folder_may_not_be_removed_is_not_emptied() -> None:
+    """There is no room apart either: it was erased in its place, and the error came after that."""
+    said = lines("""
+    mkdir -m 0777 "$W/s/g" && echo '{"zarr_format": 2}' > "$W/s/g/.zgroup"
+    head -c 16 /dev/zero > "$W/s/a/0" && chmod 0755 "$W/s"
+    as 65534 zarrfs mount "$W/s" "$A/m"
+    as 65534 rm "$A/m/npy/a.npy" 2>&1 | grep -o 'Permission denied'
+    as 65534 cat "$A/m/npy/a.npy" | wc -c
+    as 65534 zarrfs umount "$A/m"
+    ls -A "$W/s/a"
+    """)
+    assert said == ["Permission denied", "144", ".zarray", "0"]
