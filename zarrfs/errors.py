@@ -89,6 +89,10 @@ class StoreQuotaExceeded(StoreFull):
     """The user's quota for the store is exhausted."""
 
 
+class FolderFull(StoreFull):
+    """A folder of the store has as many folders as its file system permits."""
+
+
 class OutOfMemory(StoreError, TooLarge):
     """The daemon cannot allocate memory, or address space to map a file."""
 

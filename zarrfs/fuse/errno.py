@@ -38,6 +38,7 @@ ERRNO: dict[type[errors.ZarrfsError], int] = {
     errors.StoreTurnedReadOnly: errno.EROFS,
     errors.StoreFull: errno.ENOSPC,
     errors.StoreQuotaExceeded: errno.EDQUOT,
+    errors.FolderFull: errno.EMLINK,
     errors.OutOfMemory: errno.ENOMEM,
     errors.StoreTimeout: errno.ETIMEDOUT,
     errors.LockHeld: errno.ETIMEDOUT,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from zarrfs.arrays.chunk_store import ChunkStore
-from zarrfs.errors import PrefixNotEmpty, StoreFull, StoreQuotaExceeded, StoreTimeout, StoreUnsupported, ZarrfsError
+from zarrfs.errors import PrefixNotEmpty, StoreFull, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.keys import Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.stores.base import Store
@@ -71,7 +71,7 @@ async def take_away(store: Store, prefix: Prefix, gone: Prefix, *, is_decided: b
             return True
         if isinstance(error, StoreTimeout):
             raise
-        if not is_decided and not isinstance(error, StoreUnsupported | StoreFull | StoreQuotaExceeded):
+        if not is_decided and not isinstance(error, StoreUnsupported | StoreFull):
             raise
         log.debug("%s: removed in place: %s", prefix, error)
         return False

@@ -21,7 +21,6 @@ from zarrfs.errors import (
     PrefixNotEmpty,
     StoreAccessDenied,
     StoreFull,
-    StoreQuotaExceeded,
     ZarrfsError,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside
@@ -189,7 +188,7 @@ class NodeErasing:
             return False
         try:
             await intent.begin(Record("erase", path, path.prefix), *prefixes)
-        except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
+        except (StoreAccessDenied, KeyConflict, StoreFull) as error:
             # On a full store there is no room for the record either.
             log.info("%s: removed in place: %s", path, error)
             return False

@@ -11,7 +11,7 @@ from typing import Literal
 import trio
 
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import KeyConflict, StoreAccessDenied, StoreFull, StoreQuotaExceeded, StoreTimeout, ZarrfsError
+from zarrfs.errors import KeyConflict, StoreAccessDenied, StoreFull, StoreTimeout, ZarrfsError
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.records import Record
@@ -39,7 +39,7 @@ async def copies_recorded(
     try:
         try:
             await intent.begin(record)
-        except (StoreAccessDenied, KeyConflict, StoreFull, StoreQuotaExceeded) as error:
+        except (StoreAccessDenied, KeyConflict, StoreFull) as error:
             log.info("%s: consolidated copies not recorded: %s", path, error)
         # The copies are renewed when no step of the edit may take effect any more.
         with intent.collecting():

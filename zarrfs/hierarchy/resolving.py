@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from zarrfs.errors import KeyConflict, PartsMissing, StoreFull, StoreQuotaExceeded, StoreTimeout, ZarrfsError, raise_first
+from zarrfs.errors import KeyConflict, PartsMissing, StoreFull, StoreTimeout, ZarrfsError, raise_first
 from zarrfs.hierarchy.bound_paths import paths_of
 from zarrfs.hierarchy.erasing import remove_empty
 from zarrfs.hierarchy.moves import Target, apart_in, rename_rest, require_all
@@ -276,7 +276,7 @@ async def copy_into_place(store: Store, apart: Apart, record: Record) -> None:
     if record.before:
         await sync_all_first(store)
     # On a full store there may be no room.
-    with suppress(StoreFull, StoreQuotaExceeded):
+    with suppress(StoreFull):
         await put_all(store, {apart.prefix.key(RECORD): replace(record, is_placing=True).format()}, on_disk=True)
     await put_all(store, record.after, on_disk=bool(record.before))
 

@@ -6,6 +6,7 @@ import errno
 from types import TracebackType
 
 from zarrfs.errors import (
+    FolderFull,
     KeyConflict,
     KeyTooLong,
     OutOfMemory,
@@ -26,6 +27,7 @@ ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG
 _KINDS: dict[int, type[StoreError]] = {
     errno.ENOSPC: StoreFull,
     errno.EDQUOT: StoreQuotaExceeded,
+    errno.EMLINK: FolderFull,
     errno.EFBIG: ValueTooLong,
     errno.EACCES: StoreAccessDenied,
     errno.EPERM: StoreAccessDenied,
