@@ -33,7 +33,7 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, is_implicit
-from zarrfs.hierarchy.erasing import EraseOutside, IsStored, erase_in_steps, erase_outside_of, never
+from zarrfs.hierarchy.erasing import EraseOutside, IsStored, Outside, erase_in_steps, erase_outside_of, never
 from zarrfs.hierarchy.intents import Intents
 from zarrfs.hierarchy.live_array import LiveArray
 from zarrfs.hierarchy.new_nodes import NewNodes, Seen, require_no_nodes
@@ -47,7 +47,7 @@ from zarrfs.hierarchy.revising import revise
 from zarrfs.hierarchy.storing_together import store_together
 from zarrfs.hierarchy.unforeseen import require_readable
 from zarrfs.keys import ROOT, Key, NodePath
-from zarrfs.model.chunk_grid import Coords, Shape, in_grid
+from zarrfs.model.chunk_grid import Shape, in_grid
 from zarrfs.model.metadata import ArrayNode, GroupNode
 from zarrfs.stores.base import Store
 
@@ -321,12 +321,12 @@ class NodeEditor:
     async def _resize(self, layout: Layout, node: ArrayNode, shape: Shape, edit: Edit, *, erase_outside: EraseOutside) -> None:
         path, grid_shape = node.path, node.metadata.chunk_grid.resized(shape).grid_shape(shape)
         chunks = self._hierarchy.array_of(node).chunks
-        outside: list[Coords] = []
+        outside = Outside(node.metadata.grid_shape)
         live, is_smaller = self._hierarchy.live.at(path), any(map(lt, grid_shape, node.metadata.grid_shape))
         if is_smaller or (live, node.metadata.shape) in self._hierarchy.live.half_erased:
             async for coords, _, _ in chunks.list(outside=erase_outside is True):
                 if not in_grid(coords, grid_shape):
-                    outside.append(coords)
+                    outside.add(coords)
                     if not (erase_outside(coords) if callable(erase_outside) else erase_outside):
                         message = f"{path}: chunk {coords} is stored outside of the new shape {shape} (see resize_erases)"
                         raise ContentInvalid(message, key=path)

@@ -26,7 +26,7 @@ from zarrfs.errors import (
     raise_first,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside, is_implicit
-from zarrfs.hierarchy.erasing import IsStored, erase_in_steps, erase_keys, never
+from zarrfs.hierarchy.erasing import IsStored, erase_in_steps, erase_listed, never
 from zarrfs.hierarchy.foreign_documents import described_by, foreign, require_own
 from zarrfs.hierarchy.hidden_keys import hidden_keys
 from zarrfs.hierarchy.live_array import LiveArray
@@ -309,12 +309,12 @@ class NewNodes:
             return
         encoding, ndim = node.metadata.chunk_key_encoding, node.metadata.ndim
         start = len(node.chunk_prefix)
-        left = [
-            key
-            async for key in self._store.list_prefix(node.chunk_prefix)
-            if (coords := encoding.decode(key[start:], ndim)) is not None and not stored(coords)
-        ]
-        await erase_keys(self._store, left)
+
+        def left() -> AsyncGenerator[Key]:
+            keys = self._store.list_prefix(node.chunk_prefix)
+            return (key async for key in keys if (coords := encoding.decode(key[start:], ndim)) is not None and not stored(coords))
+
+        await erase_listed(self._store, left)
 
     async def make_group(self, layout: Layout, path: NodePath, attributes: Mapping[str, Any]) -> None:
         """Store the documents of a group that has none. Raises as `check`."""

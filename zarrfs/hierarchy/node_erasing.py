@@ -24,7 +24,7 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside
-from zarrfs.hierarchy.erasing import erase_keys, erase_most, remove_chunk_folders, take_away
+from zarrfs.hierarchy.erasing import erase_keys, erase_listed, erase_most, remove_chunk_folders, take_away
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.moves import exists
 from zarrfs.hierarchy.new_nodes import NewNodes
@@ -102,14 +102,16 @@ class NodeErasing:
                 queued = self._queued([node.chunk_prefix], path)
                 await self._store.erase_values(documents)
                 start, decode = len(node.chunk_prefix), metadata.chunk_key_encoding.decode
-                keys = [
-                    key
-                    async for key in self._store.list_prefix(node.chunk_prefix)
-                    if decode(key[start:], metadata.ndim) is not None
-                ]
                 if not metadata.shape:
-                    keys.append(metadata.chunk_key_encoding.key(node.chunk_prefix, ()))
-                await erase_keys(self._store, keys)
+                    await self._store.erase_values([metadata.chunk_key_encoding.key(node.chunk_prefix, ())])
+                await erase_listed(
+                    self._store,
+                    lambda: (
+                        key
+                        async for key in self._store.list_prefix(node.chunk_prefix)
+                        if decode(key[start:], metadata.ndim) is not None
+                    ),
+                )
                 for key in documents:
                     self._hierarchy.live.erased(key)
                 self._hierarchy.live.removed(path)
