@@ -14,11 +14,11 @@ from zarrfs import threads
 from zarrfs.arrays.booleans import has_booleans, invalid_boolean
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.arrays.counters import WorkCounters
-from zarrfs.arrays.filling import fill, is_filled, part
+from zarrfs.arrays.filling import encode_filled, fill, is_filled, part
 from zarrfs.arrays.live_node import with_memory
 from zarrfs.arrays.padding import encode_padded
 from zarrfs.arrays.small_chunks import BlockPart, decode_blocks
-from zarrfs.buffers import Buffer, NDArray
+from zarrfs.buffers import Buffer, NDArray, same_bytes
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.errors import (
     ChunkDecodeError,
@@ -129,13 +129,12 @@ class Array:
 
     async def holds_only(self, coords: Coords, value: bytes) -> bool:
         """Return True if all elements of a stored chunk inside the array are ``value``."""
-        elements = await self.read_chunk(coords)
-        if elements is None:
+        if (elements := await self.read_chunk(coords)) is None:
             return False
         if self.plain is not None:
-            return elements.tobytes() == (await self.filled(coords, value)).tobytes()
-        metadata = replace(self.metadata, fill_value=value)
-        return await threads.cpu(elements.nbytes, is_filled, metadata, part(elements, self.inside(coords)))
+            return await threads.cpu(elements.nbytes, same_bytes, elements, await self.filled(coords, value))
+        inside = part(elements, self.inside(coords))
+        return await threads.cpu(elements.nbytes, is_filled, replace(self.metadata, fill_value=value), inside)
 
     async def read_chunks_into(self, parts: Sequence[ChunkPart]) -> list[bool | ZarrfsError]:
         """Decode several chunks into the outputs of ``parts``; return for each True if stored, False if not, or its error.
@@ -307,11 +306,14 @@ class Array:
         return self.metadata.chunk_nbytes(coords) if self.plain is None else MAX_VARIABLE_NBYTES
 
     def _filled(self, coords: Coords, value: bytes | None = None) -> NDArray:
-        elements = spill.array(self.metadata.chunk_grid.chunk_shape(coords), self.metadata.data_type.dtype)
+        shape, inside, plain = self.metadata.chunk_grid.chunk_shape(coords), self.inside(coords), self.plain
+        if plain is not None:
+            return np.frombuffer(encode_filled(self.metadata, plain, shape, value, inside), np.uint8)
+        elements = spill.array(shape, self.metadata.data_type.dtype)
         fill(self.metadata, elements)
         if value is not None:
-            fill(replace(self.metadata, fill_value=value), part(elements, self.inside(coords)))
-        return elements if self.plain is None else np.frombuffer(self.plain.encode(elements), np.uint8)
+            fill(replace(self.metadata, fill_value=value), part(elements, inside))
+        return elements
 
     def _decode(self, data: Buffer, shape: Shape) -> NDArray:
         if self.plain is None:

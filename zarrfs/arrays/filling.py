@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from zarrfs.buffers import NDArray
+from zarrfs.buffers import Buffer, NDArray
+from zarrfs.codecs.chain import CodecChain
+from zarrfs.codecs.vlen import is_much
 from zarrfs.memory import spill
+from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_plan import Selection
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.variable_fill import element
@@ -37,6 +43,23 @@ def fill(metadata: ArrayMetadata, out: NDArray) -> None:
         out.reshape(-1).view(np.uint8)[...] = 0
         return
     out[...] = np.frombuffer(metadata.fill_bytes, f"|V{pattern.size}").view(out.dtype)[0]
+
+
+def encode_filled(metadata: ArrayMetadata, plain: CodecChain, shape: Shape, value: bytes | None, inside: Selection) -> Buffer:
+    """Return the encoding by ``plain`` of a missing chunk of elements of variable size; with ``value`` in the part ``inside``."""
+    filled = metadata if value is None else replace(metadata, fill_value=value)
+    if is_much(math.prod(shape), math.prod(shape) * max(len(metadata.fill_bytes), len(filled.fill_bytes))):
+        # Even as references to one object they take 16 bytes each.
+        one, other = (element(each.data_type, each.fill_bytes) for each in (metadata, filled))
+        if value is None:
+            return plain.encode_each(itertools.repeat(one, math.prod(shape)), shape)
+        is_inside = np.zeros(shape, bool)
+        part(is_inside, inside)[...] = True
+        return plain.encode_each((other if each else one for each in is_inside.flat), shape)
+    elements = np.empty(shape, object)
+    fill(metadata, elements)
+    fill(filled, part(elements, inside))
+    return plain.encode(elements)
 
 
 # Bytes per comparison of elements with the fill value.

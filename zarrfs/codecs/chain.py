@@ -241,6 +241,14 @@ class CodecChain:
             deque(each, maxlen=0)
             return encoded
 
+    def encode_each(self, elements: Iterator[Any], shape: Shape) -> Buffer:
+        """Return the encoding of a chunk of many elements of variable size, which ``elements`` creates one after the other.
+
+        Raises `ChunkEncodeError`, and `TooLarge` if that is impossible.
+        """
+        with scratch.alone(spill.large_nbytes()):
+            return self._encode_each(_while_wanted(elements), shape)
+
     def _each(self, serialized: Buffer, shape: Shape) -> Iterator[Any]:
         specs = self._sizes(shape).specs
         if isinstance(self._serializer, ObjectCodec) and not self._array_codecs:

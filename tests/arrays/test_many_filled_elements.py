@@ -1,0 +1,84 @@
+"""Missing chunks of very many elements of variable size: 2^25 references to the fill value took 0.5 GB, and other requests waited."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tracemalloc
+
+import pytest
+from trio.testing import trio_test
+
+from tests.support.stores import fill
+from tests.support.trees import read, tree_over
+from zarrfs.arrays import filling
+from zarrfs.arrays.array import Array
+from zarrfs.buffers import same_bytes
+from zarrfs.keys import NodePath
+from zarrfs.stores.memory import MemoryStore
+
+COUNT = 200_000
+
+
+def document(shape: list[int], chunks: list[int], data_type: str = "string", fill_value: str = "ab") -> bytes:
+    codec = "vlen-utf8" if data_type == "string" else "vlen-bytes"
+    return json.dumps(
+        {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": shape,
+            "data_type": data_type,
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
+            "chunk_key_encoding": {"name": "default"},
+            "fill_value": fill_value,
+            "codecs": [codec],
+        }
+    ).encode()
+
+
+@trio_test
+async def test_a_missing_chunk_of_very_many_texts_takes_little_memory() -> None:
+    store = MemoryStore()
+    await fill(store, {"zarr.json": b'{"zarr_format":3,"node_type":"group"}', "a/zarr.json": document([COUNT], [COUNT])})
+    async with tree_over(store, "memory:") as tree:
+        tracemalloc.start()
+        try:
+            data = await read(tree, "chunks/a/0")
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert data == struct.pack("<I", COUNT) + (struct.pack("<I", 2) + b"ab") * COUNT
+    # The content, and copies of it, but no references to the elements.
+    assert peak < 6 * len(data), f"{peak / len(data):.1f} times the content"
+
+
+def test_large_values_are_compared_in_pieces() -> None:
+    """The result of a comparison of bytes takes as much memory as the bytes, which are in a file."""
+    one, other = bytes(32 << 20), bytearray(32 << 20)
+    tracemalloc.start()
+    try:
+        assert same_bytes(one, other)
+        peak = tracemalloc.get_traced_memory()[1]
+        other[-1] = 1
+        assert not same_bytes(one, other)
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+@trio_test
+@pytest.mark.parametrize(("data_type", "fill_value", "value"), [("string", "ab", b"c"), ("variable_length_bytes", "YWI=", b"c")])
+async def test_many_elements_are_filled_as_few(
+    data_type: str, fill_value: str, value: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    await fill(store, {"a/zarr.json": document([3, 5], [2, 4], data_type, fill_value)})
+    async with tree_over(store, "memory:") as tree:
+        node = await tree.hierarchy.array(NodePath("/a"))
+        assert node is not None
+        array: Array = node.array
+        few = [bytes(await array.filled((1, 1), each)) for each in (None, value)]
+        monkeypatch.setattr(filling, "is_much", lambda count, nbytes: True)
+        assert [bytes(await array.filled((1, 1), each)) for each in (None, value)] == few
+    assert few[0] == struct.pack("<I", 8) + (struct.pack("<I", 2) + b"ab") * 8
+    assert few[1] == few[0].replace(struct.pack("<I", 2) + b"ab", struct.pack("<I", 1) + b"c", 1)
