@@ -414,6 +414,20 @@ async def test_nodes_are_erased_whole(dialect: int, kind: str, consolidated: boo
 
 @EVERYWHERE
 @trio_test
+async def test_an_array_created_here_is_removed_with_the_chunks_that_other_views_have_stored(
+    dialect: int, kind: str, consolidated: bool, tmp_path: Path
+) -> None:
+    async with scene(dialect, kind, tmp_path, consolidated, view="zarr3") as s:
+        await s.mkdir("g/n")
+        await s.write("g/n/zarr.json", FILES["zarr.json"])
+        for coords in ("0.0", "1.0"):
+            await write_file(s.tree, f"chunks/g/n/{coords}", FILES["c/1/0"])
+        await s.remove("g/n")
+        assert "n" not in await s.names("g") and "g/n" not in await s.stored()
+
+
+@EVERYWHERE
+@trio_test
 async def test_a_folder_is_removed_only_when_nothing_is_left_in_it(
     dialect: int, kind: str, consolidated: bool, tmp_path: Path
 ) -> None:

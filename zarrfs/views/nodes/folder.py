@@ -149,6 +149,17 @@ class NodeFolder(OverlayDirectory):
         await file.content.erase()
         if not isinstance(file.content, DocumentContent):
             self.state.removed_chunk(file.ident)
+            if isinstance(file.content, NodeContent):
+                self._keep_folders(file.content.path)
+
+    def _keep_folders(self, array: NodePath) -> None:
+        """Keep this folder of chunk keys and those around it, although nothing may be left in them: rm -r removes them next."""
+        # In an array created in this view, folders that no program has created would exist only while they hold a chunk.
+        if self.state.is_created_array(array):
+            folder = self.path
+            while folder != array and folder.prefix.startswith(array.prefix):
+                self.state.add_undecided(folder)
+                folder = folder.parent
 
     async def remove_folder(self, folder: Directory) -> None:
         assert isinstance(folder, NodeFolder)
