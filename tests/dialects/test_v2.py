@@ -412,6 +412,26 @@ def test_a_number_fills_small_floating_point_types_with_its_sign(name: str, numb
     assert node.metadata.fill_value == np.array(number).astype(getattr(ml_dtypes, name)).tobytes() and not node.quirks
 
 
+@pytest.mark.parametrize(("name", "number"), [("int4", 0.0), ("int4", -8.0), ("uint2", 3.0), ("int4", 7)])
+def test_a_whole_number_fills_small_integers(name: str, number: float) -> None:
+    assert fill(name, number) == int(number)
+
+
+@pytest.mark.parametrize("number", [0, -0.0, 1, 1.5])
+def test_a_number_fills_fields_of_small_types_as_numpy_does(number: float) -> None:
+    stored = np.dtype([("a", ml_dtypes.bfloat16, (2,)), ("b", "<f4"), ("c", [("d", ml_dtypes.float8_e4m3fn)])])
+    whole = np.zeros(1, stored)
+    whole.fill(number)
+    dtype = [["a", "bfloat16", [2]], ["b", "<f4"], ["c", [["d", "float8_e4m3fn"]]]]
+    assert array(dtype=dtype, fill_value=number).fill_value == whole.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["<M8", ">M8", "<M8[generic]"])
+@pytest.mark.parametrize("text", ["2000-02-29", "2000", "2000-02-29T05"])
+def test_a_date_is_no_fill_value_of_a_type_without_a_unit(dtype: str, text: str) -> None:
+    refused(dtype=dtype, fill_value=text)
+
+
 @pytest.mark.parametrize(
     "text",
     ["today", "2000-02-30", "2000-02-29T00", "2000-02-29T00:00:00", " 2000-02-29", "2000-02", "+2000-02-29", "", "7", "20000229"],

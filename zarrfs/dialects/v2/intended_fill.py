@@ -20,7 +20,9 @@ import numpy as np
 from zarrfs.dialects.documents import shortened
 from zarrfs.dialects.quirks import Quirks
 from zarrfs.dialects.v2.types import Stored
-from zarrfs.model.data_type import is_small
+from zarrfs.errors import MetadataError
+from zarrfs.model import fill_value as fills
+from zarrfs.model.data_type import from_numpy, is_small
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,19})")
 _DATE = re.compile(r"-?[0-9]{3,19}(?:-[0-9]{2}){0,2}(?:T[0-9]{2}(?::[0-9]{2}){0,2}(?:\.[0-9]{1,18})?)?")
@@ -72,7 +74,10 @@ def filled(stored: Stored, number: float) -> bytes | None:
     for name in stored.names:
         inner, offset = stored.fields[name][:2]
         base, shape = inner.subdtype or (inner, ())
-        part = filled(base, number) if base.kind == "V" else _filled_plainly(base, number)
+        if is_small(base):
+            part = _filled_small(base, number)
+        else:
+            part = filled(base, number) if base.kind == "V" else _filled_plainly(base, number)
         if part is None:
             return None
         element[offset : offset + inner.itemsize] = part * math.prod(shape)
@@ -92,6 +97,13 @@ def _filled_plainly(stored: Stored, number: float) -> bytes | None:
     return element.tobytes()
 
 
+def _filled_small(stored: Stored, number: float) -> bytes | None:
+    try:
+        return fills.from_json(from_numpy(stored), number)
+    except MetadataError:
+        return None
+
+
 def _date(stored: Stored, text: str) -> int | None:
     """Return the number of units that NumPy prints as ``text``; None if there is none."""
     if not _DATE.fullmatch(text):
@@ -100,7 +112,9 @@ def _date(stored: Stored, text: str) -> int | None:
         date = np.array(text, stored)
     except (ValueError, TypeError, OverflowError):
         return None
-    return int(date.astype("<i8")) if str(date) == text else None
+    # A type without a unit takes that of the text, in which no element of the array is.
+    is_stored = np.datetime_data(date.dtype) == np.datetime_data(stored)
+    return int(date.astype("<i8")) if is_stored and str(date) == text else None
 
 
 def _base64(element: bytes) -> str:

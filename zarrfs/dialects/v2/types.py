@@ -121,7 +121,8 @@ def fill_from_json(stored: Stored, value: Any) -> bytes | None:
         if isinstance(value, str) and value not in _NAMES_OF_FLOATS:
             # tensorstore writes float4_e2m1fn this way.
             return fills.base64_from_json(data_type, value)
-        return fills.from_json(data_type, value)
+        is_whole = isinstance(value, float) and value.is_integer() and data_type.name.startswith(("int", "uint"))
+        return fills.from_json(data_type, int(value) if is_whole else value)
     match stored.kind:
         case "b" if not isinstance(value, bool) and isinstance(value, int | float) and value in (0, 1):
             return bytes([int(value)])
