@@ -14,6 +14,7 @@ from tests.support.trees import read, tree_over
 from zarrfs.arrays import filling
 from zarrfs.arrays.array import Array
 from zarrfs.buffers import same_bytes
+from zarrfs.errors import ChunkEncodeError
 from zarrfs.keys import NodePath
 from zarrfs.stores.memory import MemoryStore
 
@@ -50,6 +51,19 @@ async def test_a_missing_chunk_of_very_many_texts_takes_little_memory() -> None:
     assert data == struct.pack("<I", COUNT) + (struct.pack("<I", 2) + b"ab") * COUNT
     # The content, and copies of it, but no references to the elements.
     assert peak < 6 * len(data), f"{peak / len(data):.1f} times the content"
+
+
+@trio_test
+@pytest.mark.parametrize(("data_type", "fill_value"), [("string", "abcde"), ("variable_length_bytes", "YWJjZGU=")])
+async def test_fill_values_that_no_chunk_can_have_are_refused_before_they_are_encoded(data_type: str, fill_value: str) -> None:
+    """Each look at such a chunk took twenty seconds, and a file of 256 MiB."""
+    store, count = MemoryStore(), 2**25
+    await fill(store, {"a/zarr.json": document([count], [count], data_type, fill_value)})
+    async with tree_over(store, "memory:") as tree:
+        node = await tree.hierarchy.array(NodePath("/a"))
+        assert node is not None
+        with pytest.raises(ChunkEncodeError, match=f"{count} fill values of {9 * count} bytes exceed"):
+            await node.array.filled((0,))
 
 
 def test_large_values_are_compared_in_pieces() -> None:

@@ -12,9 +12,11 @@ import numpy as np
 from zarrfs.buffers import Buffer, NDArray
 from zarrfs.codecs.chain import CodecChain
 from zarrfs.codecs.vlen import is_much
+from zarrfs.errors import ChunkEncodeError
 from zarrfs.memory import spill
 from zarrfs.model.chunk_grid import Shape
 from zarrfs.model.chunk_plan import Selection
+from zarrfs.model.data_type import MAX_VARIABLE_NBYTES, OBJECT
 from zarrfs.model.metadata import ArrayMetadata
 from zarrfs.model.variable_fill import element
 
@@ -48,11 +50,18 @@ def fill(metadata: ArrayMetadata, out: NDArray) -> None:
 def encode_filled(metadata: ArrayMetadata, plain: CodecChain, shape: Shape, value: bytes | None, inside: Selection) -> Buffer:
     """Return the encoding by ``plain`` of a missing chunk of elements of variable size; with ``value`` in the part ``inside``."""
     filled = metadata if value is None else replace(metadata, fill_value=value)
-    if is_much(math.prod(shape), math.prod(shape) * max(len(metadata.fill_bytes), len(filled.fill_bytes))):
+    count, lengths = math.prod(shape), (len(metadata.fill_bytes), len(filled.fill_bytes))
+    if is_much(count, count * max(lengths)):
+        # A number precedes each of them, or a comma. Else this would be known only after as many bytes as are permitted.
+        least = count * (min(lengths) + (1 if metadata.data_type == OBJECT else 4))
+        if least > MAX_VARIABLE_NBYTES:
+            raise ChunkEncodeError(
+                f"{count} fill values of {least} bytes exceed the limit of a chunk of variable length ({MAX_VARIABLE_NBYTES})"
+            )
         # Even as references to one object they take 16 bytes each.
         one, other = (element(each.data_type, each.fill_bytes) for each in (metadata, filled))
         if value is None:
-            return plain.encode_each(itertools.repeat(one, math.prod(shape)), shape)
+            return plain.encode_each(itertools.repeat(one, count), shape)
         is_inside = np.zeros(shape, bool)
         part(is_inside, inside)[...] = True
         return plain.encode_each((other if each else one for each in is_inside.flat), shape)
