@@ -248,6 +248,21 @@ SMALL = "bfloat16 int2 int4 float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz flo
 
 
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("number", [1, -1, 0])
+def test_tensorstore_reads_the_fill_value_that_an_array_of_a_small_type_gets(name: str, number: int, tmp_path: Path) -> None:
+    """It refused the base64 that NumPy's kind of the type suggests: the array could no longer be opened."""
+    spec = {"driver": "zarr", "kvstore": f"file://{tmp_path}/"}
+    tensorstore.open({**spec, "create": True}, dtype=getattr(tensorstore, name), shape=[2]).result()
+    element = np.array(number).astype(from_name(name).dtype)
+    key = Key("a/.zarray")
+    edited = layout().amend(A, {key: (tmp_path / ".zarray").read_bytes()}, Edit(fill_value=element.tobytes()))
+    (tmp_path / ".zarray").write_bytes(edited[key])
+    # By their numbers: of a small negative integer, tensorstore fills also the bits that it does not use.
+    assert np.asarray(tensorstore.open(spec).result().read().result()).astype(float).tolist() == 2 * [number]
+    assert parse(edited[key]).metadata.fill_value == element.tobytes()
+
+
+@pytest.mark.parametrize("name", SMALL)
 def test_small_types_as_tensorstore_writes_them(name: str, tmp_path: Path) -> None:
     """They are not types of Zarr v2: nothing else reads them, and no new array gets one."""
     written = tensorstore.open(

@@ -41,6 +41,8 @@ Stored = np.dtype[Any]
 _SIMPLE = re.compile(r"([<>|])([biufcSUVO])(0|[1-9][0-9]{0,9})?")
 _TIME = re.compile(r"([<>])([mM])8(?:\[([1-9][0-9]{0,8})?(generic|[YMWDhms]|[munpfa]s|μs)\])?")
 _WIDTHS = {"b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8), "c": (8, 16)}
+# The small type whose fill value tensorstore writes, and reads, in base64.
+_IN_BASE64 = "float4_e2m1fn"
 _NAMES_OF_FLOATS = ("NaN", "Infinity", "-Infinity")
 
 
@@ -119,7 +121,7 @@ def fill_from_json(stored: Stored, value: Any) -> bytes | None:
     data_type = from_numpy(stored)
     if is_small(stored):
         if isinstance(value, str) and value not in _NAMES_OF_FLOATS:
-            # tensorstore writes float4_e2m1fn this way.
+            # As in `_IN_BASE64`, and as zarrfs itself wrote others.
             return fills.base64_from_json(data_type, value)
         is_whole = isinstance(value, float) and value.is_integer() and data_type.name.startswith(("int", "uint"))
         return fills.from_json(data_type, int(value) if is_whole else value)
@@ -146,6 +148,9 @@ def fill_to_json(stored: Stored, fill_value: bytes | None) -> Any:
     if fill_value is None:
         return None
     data_type = from_numpy(stored)
+    if is_small(stored) and data_type.name != _IN_BASE64:
+        # tensorstore refuses an array with any other form.
+        return _one_nan(fills.to_json(data_type, fill_value))
     match stored.kind:
         case "f" | "c":
             value = fills.to_json(data_type, fill_value)
