@@ -120,3 +120,50 @@ def test_an_array_whose_folder_may_not_be_removed_is_not_emptied() -> None:
     ls -A "$W/s/a"
     """)
     assert said == ["Permission denied", "144", ".zarray", "0"]
+
+
+_REMOVE_AND_WRITE = script_of_python(
+    """
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+try:
+    os.unlink(sys.argv[1])
+except OSError as error:
+    print(error.strerror)
+os.pwrite(file, bytes([1] * 8), os.fstat(file).st_size - 8)
+os.fsync(file)
+"""
+)
+
+
+def test_an_array_whose_chunks_may_not_be_removed_keeps_its_document() -> None:
+    """It was erased before the chunks, which are elsewhere, and these in their place, with the error after that."""
+    said = lines(f"""
+    rm -r "$W/s/a" "$W/s/.zgroup"
+    as 65534 zarrfs mount "$W/s" "$A/m" --new-dialect v3_2022
+    save 65534 "$A/m/npy/a.npy"
+    as 65534 zarrfs umount "$A/m"
+    chown 2 "$W/s/data/root" "$W/s/data/root/a" && chmod 1777 "$W/s/data/root" && chmod 0777 "$W/s/data/root/a"
+    as 65534 zarrfs mount "$W/s" "$A/m"
+    as 65534 {_REMOVE_AND_WRITE} "$A/m/npy/a.npy"
+    as 65534 tail -c 16 "$A/m/npy/a.npy" | od -An -td1
+    as 65534 zarrfs umount "$A/m"
+    (cd "$W/s" && find . -type f | sort)
+    """)
+    assert said[:2] == ["saved", "Permission denied"]
+    assert said[2].split() == ["1"] + ["0"] * 7 + ["1"] * 8
+    assert said[3:] == ["./data/root/a/c0", "./meta/root/a.array.json", "./zarr.json"]
+
+
+def test_an_array_of_another_file_system_whose_folder_may_not_be_removed_is_not_emptied() -> None:
+    """There, too, it is erased in its place. Whether it may be is checked only after that it could not be moved."""
+    said = lines("""
+    mkdir "$W/s/g" && mount -t tmpfs -o mode=1777 g "$W/s/g" && mv "$W/s/a" "$W/s/g" && chown 2 "$W/s/g/a"
+    echo '{"zarr_format": 2}' > "$W/s/g/.zgroup" && head -c 16 /dev/zero > "$W/s/g/a/0"
+    as 65534 zarrfs mount "$W/s" "$A/m"
+    as 65534 rm "$A/m/npy/g/a.npy" 2>&1 | grep -o 'Permission denied'
+    as 65534 cat "$A/m/npy/g/a.npy" | wc -c
+    as 65534 zarrfs umount "$A/m"
+    ls -A "$W/s/g/a" "$W/s" && umount "$W/s/g"
+    """)
+    assert [each for each in said if "/" not in each] == ["Permission denied", "144", ".zgroup", "g", "", ".zarray", "0"]

@@ -142,14 +142,13 @@ class NodeErasing:
                 # Nothing is erased if a link is in the place of one: see `exists`.
                 await exists(self._store, prefix)
         is_apart = not in_place and await self._begin_erasing(path, intent, prefixes)
-        if not is_apart:
-            await self._require_removable(prefixes)
         async with self._hierarchy.live.lock.changing(path.prefix, *prefixes, *documents):
             # Chunks of an array without documents are not written: what is queued now is the last.
             queued = self._queued(prefixes)
             is_erased = is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)
             try:
                 if not is_erased:
+                    await self._require_removable(prefixes)
                     try:
                         for each in layouts:
                             await self._erase_documents(each, path)
@@ -199,9 +198,10 @@ class NodeErasing:
     async def _require_removable(self, prefixes: Iterable[Prefix]) -> None:
         """Raise `StoreAccessDenied` if one of the folders may not be removed: its content would be lost, with an error."""
         for prefix in prefixes if self._store.capabilities.empty_prefixes else ():
-            # The permission is checked first, by every file system.
-            with suppress(PrefixNotEmpty):
-                await self._store.remove_prefix(prefix)
+            # An empty one has nothing to lose. Of others the permission is checked first, by every file system.
+            if await self._store.peek(prefix, 1):
+                with suppress(PrefixNotEmpty):
+                    await self._store.remove_prefix(prefix)
 
     async def _erase_documents(self, layout: Layout, path: NodePath) -> None:
         await self._store.erase_values(await self._hierarchy.documents(layout.document_keys(path)))
