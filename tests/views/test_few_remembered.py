@@ -23,6 +23,7 @@ from zarrfs.keys import Key
 from zarrfs.vfs.node import Directory, File, OpenFlags
 from zarrfs.views import extended_attributes, zarr3_array
 from zarrfs.views.extended_attributes import NodeAttributes
+from zarrfs.views.nodes import mount_only
 
 NEW = OpenFlags(read=False, write=True, truncate=True)
 MANY = [Example((extent,), (2,)) for extent in range(2, 8)]
@@ -67,6 +68,28 @@ async def test_the_attributes_of_few_nodes_are_remembered_and_those_of_all_are_t
                 )
                 assert told is None or told == listed
     assert NodeAttributes().of(None) is extended_attributes.BECOMING
+
+
+@trio_test
+async def test_few_folders_of_removed_chunks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mount_only, "_REMOVED", 5)
+    async with tree_over(await store_of(Example((20, 2), (1, 2)))) as tree:
+        document = await read(tree, "zarr3/a/zarr.json")
+        folder = await walk(tree, "zarr3")
+        assert isinstance(folder, Directory)
+        await folder.mkdir("n")
+        await write(tree, "zarr3/n/zarr.json", document)
+        for number in range(20):
+            await write(tree, f"chunks/n/{number}.0", b"\1\0\2\0")
+            inner = await walk(tree, f"zarr3/n/c/{number}")
+            assert isinstance(inner, Directory)
+            await inner.unlink("0")
+        assert len(await names(tree, "zarr3/n/c")) == 4
+        around = await walk(tree, "zarr3/n/c")
+        assert isinstance(around, Directory)
+        # A program's own folder is not one of them.
+        await around.mkdir("19")
+        assert len(await names(tree, "zarr3/n/c")) == 5
 
 
 @pytest.mark.logs("write failed, data lost")

@@ -158,7 +158,7 @@ class NodeFolder(OverlayDirectory):
         if self.state.is_created_array(array):
             folder = self.path
             while folder != array and folder.prefix.startswith(array.prefix):
-                self.state.add_undecided(folder)
+                self.state.keep_folder(folder)
                 folder = folder.parent
 
     async def remove_folder(self, folder: Directory) -> None:

@@ -174,6 +174,11 @@ class MountOnly:
         """Record a folder created by mkdir(2) that may be part of chunk keys, or a group: it exists in this mount only."""
         self._undecided.add(path)
 
+    def keep_folder(self, path: NodePath) -> None:
+        """Record a folder of chunk keys that stays until rmdir(2), although its last chunk is removed: so many at most."""
+        if len(self._undecided) < _REMOVED:
+            self.add_undecided(path)
+
     def is_undecided(self, path: NodePath) -> bool:
         """Return True if it still waits."""
         return path in self._undecided
