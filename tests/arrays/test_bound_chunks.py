@@ -99,6 +99,23 @@ async def test_a_read_that_fails_ends_while_another_program_stores_documents_all
 
 
 @trio_test
+async def test_a_read_that_fails_ends_also_after_many_readings_out_of_place() -> None:
+    live, store = Live(), MemoryStore()
+    chunks = live.chunks(store, ShardLayers(WorkCounters()))
+
+    async def confirm(_: LiveNode) -> bool:
+        live.asked += 1
+        if live.asked == 20:
+            await store.set(Key("a/c/0"), b"no index")
+        return False
+
+    live.node._confirm_now = confirm
+    live.node.is_in_place = lambda: False
+    with trio.fail_after(30), pytest.raises(ShardIndexInvalid):
+        await chunks.get_with_stat((0,), WHOLE)
+
+
+@trio_test
 async def test_one_question_for_all_that_is_published_together() -> None:
     live, store = Live(), MemoryStore()
     chunks = live.chunks(store)

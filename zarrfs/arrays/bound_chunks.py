@@ -139,7 +139,7 @@ class BoundChunks(ChunkStore):
                 raise
             except ZarrfsError as error:
                 if self.node.has_stayed(moves):
-                    if readings == _READINGS or not isinstance(error, ChunkError) or await self.node.confirm():
+                    if readings >= _READINGS or not isinstance(error, ChunkError) or await self.node.confirm():
                         raise
                     readings += 1
                 await trio.lowlevel.checkpoint()
