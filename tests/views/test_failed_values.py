@@ -14,9 +14,11 @@ from trio.testing import trio_test
 from tests.support.stores import fill
 from tests.support.trees import opened, tree_over, write
 from tests.views.test_failed_elements import Full
+from zarrfs.buffers import Buffer
 from zarrfs.daemon.mount_tree import MountTree
-from zarrfs.errors import StaleEntry, StoreFull
-from zarrfs.keys import Key
+from zarrfs.errors import StaleEntry, StoreError, StoreFull, StoreTimeout
+from zarrfs.keys import ByteRange, Key
+from zarrfs.stores.values import Expected, Generation, KeyStat
 from zarrfs.vfs.node import Handle, OpenFlags
 
 READ_WRITE = OpenFlags(read=True, write=True)
@@ -41,13 +43,34 @@ FILES = pytest.mark.parametrize("file", [RAW, ENCODED, TEXT], ids=["raw", "encod
 File = tuple[str, str]
 
 
+class Late(Full):
+    """A store that takes a value, but whose answer is ``error``; then it ``is_silent``: reads get no answer. ``sets`` counts."""
+
+    error: type[StoreError] | None = None
+    is_silent = False
+    sets = 0
+
+    async def set(self, key: Key, value: Buffer, *, expect: Expected = None) -> Generation:
+        self.sets += 1
+        generation = await super().set(key, value, expect=expect)
+        if self.error is not None:
+            self.is_silent = True
+            raise self.error("no answer", key=key)
+        return generation
+
+    async def get_with_stat(self, key: Key, byte_range: ByteRange) -> tuple[Buffer, KeyStat] | None:
+        if self.is_silent:
+            raise StoreTimeout("no answer", key=key)
+        return await super().get_with_stat(key, byte_range)
+
+
 def of(file: File, value: bytes) -> bytes:
     return _OF_TEXT[value] if file is TEXT else value
 
 
 @asynccontextmanager
-async def tree_with(file: File) -> AsyncIterator[tuple[MountTree, Full]]:
-    store = Full()
+async def tree_with(file: File) -> AsyncIterator[tuple[MountTree, Late]]:
+    store = Late()
     documents = {"n/.zarray": _NUMBERS, "t/.zarray": _TEXTS}
     filters = {"filters": None}
     await fill(store, {key: json.dumps({**filters, **each}).encode() for key, each in documents.items()})
@@ -128,6 +151,79 @@ async def test_a_value_that_is_written_anew_after_the_failure_is_the_later_one(f
         await second.write(0, of(file, BEFORE))
         await second.flush()
         assert await stored(store, file) == of(file, BEFORE)
+        await first.release()
+        await second.release()
+
+
+@FILES
+@trio_test
+async def test_a_value_that_is_written_anew_in_pieces_is_the_later_one(file: File) -> None:
+    """The kernel cuts a write(2) of more than its limit: the whole value, written again, was refused for ever."""
+    async with tree_with(file) as (tree, store):
+        first, second = await failed(tree, store, file)
+        await store.inner.set(Key(file[1]), of(file, OTHERS))
+        value = of(file, BEFORE)
+        await first.write(0, value[:5])
+        with pytest.raises(StaleEntry):
+            await first.flush()
+        await first.write(5, value[5:])
+        await first.flush()
+        assert await stored(store, file) == value
+        await first.release()
+        await second.release()
+
+
+@LOST
+@trio_test
+async def test_a_value_of_which_a_part_is_written_again_is_not_written_anew() -> None:
+    async with tree_with(RAW) as (tree, store):
+        first, second = await failed(tree, store, RAW)
+        await store.inner.set(Key(RAW[1]), OTHERS)
+        await first.write(4, BEFORE[4:])
+        await first.write(0, BEFORE[:3])
+        with pytest.raises(StaleEntry):
+            await first.flush()
+        # What is left of it was written anew.
+        await first.truncate(3)
+        await first.flush()
+        assert await stored(store, RAW) == BEFORE[:3]
+        await first.release()
+        await second.release()
+
+
+@FILES
+@pytest.mark.parametrize("error", [StoreTimeout, StoreError])
+@trio_test
+async def test_a_later_attempt_that_may_have_taken_effect_is_no_change_by_others(file: File, error: type[StoreError]) -> None:
+    """A full store, then one without an answer: the value of that attempt was taken for another program's, and all later ones refused."""
+    async with tree_with(file) as (tree, store):
+        first, second = await failed(tree, store, file)
+        store.error = error
+        with pytest.raises(error):
+            await first.flush()
+        store.error, store.is_silent = None, False
+        value = of(file, OTHERS)
+        await first.write(5, value[5:])
+        await first.write(0, value[:5])
+        await first.flush()
+        assert await stored(store, file) == value
+        await first.release()
+        await second.release()
+
+
+@trio_test
+async def test_a_retry_waits_for_one_deadline_of_a_store_that_does_not_answer() -> None:
+    """The look at what is stored, and then the attempt itself, each waited for one."""
+    async with tree_with(RAW) as (tree, store):
+        first, second = await failed(tree, store, RAW)
+        sets = store.sets
+        store.is_silent = True
+        with pytest.raises(StoreTimeout):
+            await first.flush()
+        assert store.sets == sets
+        store.is_silent = False
+        await first.flush()
+        assert await stored(store, RAW) == FAILED
         await first.release()
         await second.release()
 

@@ -15,7 +15,7 @@ from types import EllipsisType
 import trio
 
 from zarrfs.buffers import Buffer, same_bytes, size_with_holes, storage_nbytes
-from zarrfs.errors import StaleEntry, ZarrfsError, shows_stored
+from zarrfs.errors import StaleEntry, StoreTimeout, ZarrfsError, shows_stored
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.known_pages import SeenPages
@@ -119,7 +119,8 @@ class ValueStage(Stage):
 
     After a failed publish the store may still be reading the bytes (it did not answer in time): the next change works on a copy. If
     others have replaced the value (``stored``) since, `publish` raises `StaleEntry`: they had success later, and the next close may be
-    that of another program (docs/design/020-two-writers.md). Once all of it is written anew, it is the later one.
+    that of another program (docs/design/020-two-writers.md). Once all of it is written anew, it is the later one: from first to last
+    byte, in any number of pieces, since the kernel cuts a large write(2).
     """
 
     def __init__(
@@ -141,6 +142,8 @@ class ValueStage(Stage):
         self._ident = ident
         self._failed_over: Kept | EllipsisType | None = ...
         """The value that was stored when a publish failed; ...: none has failed, or it is unknown."""
+        self._anew = 0
+        """Number of bytes from the beginning that were written since then, in order."""
 
     @property
     def size(self) -> int:
@@ -152,14 +155,15 @@ class ValueStage(Stage):
     async def write(self, offset: int, data: Buffer) -> None:
         await self._own()
         await self._bytes.put(offset, data)
-        if len(data) == len(self._bytes):
-            self._failed_over = ...
+        if offset <= self._anew:
+            self._anew = max(self._anew, offset + len(data))
+        self._forget_if_anew()
 
     async def truncate(self, size: int) -> None:
         await self._own(without_content=not size)
         await self._bytes.resize(size)
-        if not size:
-            self._failed_over = ...
+        self._anew = min(self._anew, size)
+        self._forget_if_anew()
 
     async def publish(self) -> None:
         if self.is_left_open and self._refuse_emptied is not None and not len(self._bytes):
@@ -171,9 +175,15 @@ class ValueStage(Stage):
             await self._publish(data)
         except BaseException as error:
             self._lent = True
-            if shows_stored(error):
-                await self._keep_stored(data)
+            self._anew = 0
+            if not (shows_stored(error) and await self._keep_stored(data)):
+                # It may take effect later, or has: what is stored then is no change by others.
+                self._failed_over = ...
             raise
+
+    def _forget_if_anew(self) -> None:
+        if self._anew >= len(self._bytes):
+            self._failed_over = ...
 
     async def _require_unchanged(self, data: Buffer) -> None:
         """Raise `StaleEntry` if others have replaced the value since a publish has failed."""
@@ -184,6 +194,9 @@ class ValueStage(Stage):
             return
         try:
             now = await self._get_stored()
+        except StoreTimeout:
+            # The program would wait for another deadline.
+            raise
         except ZarrfsError:
             # Unreadable, or the store fails again.
             return
@@ -193,17 +206,19 @@ class ValueStage(Stage):
             ident = self._ident()
             raise StaleEntry(f"{ident} was replaced since it could not be stored: write all of it again", key=ident)
 
-    async def _keep_stored(self, data: Buffer) -> None:
-        """Record what is stored instead of ``data``, as far as memory and `_KEPT_S` permit."""
+    async def _keep_stored(self, data: Buffer) -> bool:
+        """Record what is stored instead of ``data``, as far as memory and `_KEPT_S` permit; return False if it is unknown."""
         if self._get_stored is None:
-            return
+            return False
         with trio.move_on_after(_KEPT_S), suppress(ZarrfsError):
             now = await self._get_stored()
             if isinstance(now, EllipsisType):
-                return
+                return False
             # What others have stored between two failures is not what the first one was to replace.
             if isinstance(self._failed_over, EllipsisType) or _is_same(now, data):
                 self._failed_over = None if now is None else kept(now, self._kept) or ...
+            return True
+        return False
 
     async def aclose(self) -> None:
         self._failed_over = ...
