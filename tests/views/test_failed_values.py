@@ -228,6 +228,32 @@ async def test_a_retry_waits_for_one_deadline_of_a_store_that_does_not_answer() 
         await second.release()
 
 
+@LOST
+@FILES
+@trio_test
+async def test_a_refusal_that_no_program_got_is_a_loss_although_an_earlier_error_was_reported(file: File) -> None:
+    """The close had given ENOSPC, and the bytes were still to be stored: umount exited with 0, and they were not saved."""
+    async with tree_with(file) as (tree, store):
+        first, second = await failed(tree, store, file)
+        await second.release()
+        await store.inner.set(Key(file[1]), of(file, OTHERS))
+        await first.release()
+        assert [name for name, _ in tree.losses.failures] == [file[0]] and not tree.losses.refused
+
+
+@LOST
+@trio_test
+async def test_a_refusal_that_a_program_got_is_a_note() -> None:
+    async with tree_with(RAW) as (tree, store):
+        first, second = await failed(tree, store, RAW)
+        await second.release()
+        await store.inner.set(Key(RAW[1]), OTHERS)
+        with pytest.raises(StaleEntry):
+            await first.flush()
+        await first.release()
+        assert [name for name, _ in tree.losses.refused] == [RAW[0]] and not tree.losses.failures
+
+
 @FILES
 @trio_test
 async def test_a_file_that_is_emptied_after_the_failure_is_the_later_one(file: File) -> None:

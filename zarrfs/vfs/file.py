@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from zarrfs.buffers import Buffer
-from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry
+from zarrfs.errors import NoSuchEntry, NotPermitted, StaleEntry, is_refusal
 from zarrfs.vfs.content import Content, Snapshot, lost
 from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.node import Attributes, File, Handle, OpenFlags
@@ -19,7 +19,9 @@ _TRIES = 16
 
 
 def was_reported(area: StagingArea, ident: str) -> bool:
-    """Return True if close(2) or fsync(2) of ``ident`` has returned the error of publishing its staged bytes."""
+    """Return True if close(2) or fsync(2) of ``ident`` has refused its staged bytes (`is_refusal`).
+
+    An error that may pass (ENOSPC) says nothing of a later refusal: its program expects the bytes to be stored."""
     return any(
         staged.reported_ns is not None and staged.reported_ns == staged._changed_ns
         for staged in area._all()
@@ -30,11 +32,11 @@ def was_reported(area: StagingArea, ident: str) -> bool:
 
 @contextmanager
 def _reporting(staged: Staged) -> Iterator[None]:
-    """Record, around a request of a program, that the program gets its error."""
+    """Record, around a request of a program, that the program gets its error if it is a refusal."""
     try:
         yield
-    except Exception:
-        if staged.area.returns_errors:
+    except Exception as error:
+        if staged.area.returns_errors and is_refusal(error):
             staged.reported_ns = staged._changed_ns
         raise
 
