@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,11 +15,12 @@ from trio.testing import trio_test
 from tests.support.stores import fill
 from tests.support.trees import opened, tree_over, write
 from tests.views.test_failed_elements import Full
-from zarrfs.buffers import Buffer
+from zarrfs.buffers import Buffer, same_bytes
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import StaleEntry, StoreError, StoreFull, StoreTimeout
 from zarrfs.keys import ByteRange, Key
 from zarrfs.stores.values import Expected, Generation, KeyStat
+from zarrfs.vfs import stage
 from zarrfs.vfs.node import Handle, OpenFlags
 
 READ_WRITE = OpenFlags(read=True, write=True)
@@ -301,6 +303,32 @@ async def test_a_failure_that_has_taken_effect_is_no_change_by_others(file: File
         await first.flush()
         await first.release()
         assert await stored(store, file) == of(file, OTHERS)
+
+
+@trio_test
+async def test_large_values_are_not_compared_in_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in files, perhaps on a slow disk: all other requests waited meanwhile."""
+    compared: set[bool] = set()
+
+    def recorded(one: Buffer, other: Buffer) -> bool:
+        compared.add(threading.current_thread() is threading.main_thread())
+        return same_bytes(one, other)
+
+    monkeypatch.setattr(stage, "same_bytes", recorded)
+    large = b"x" * (4 << 20)
+    async with tree_with(RAW) as (tree, store):
+        await store.inner.set(Key(RAW[1]), large)
+        first = await opened(tree, RAW[0], READ_WRITE)
+        await first.write(0, FAILED)
+        store.is_full = True
+        for _ in range(2):
+            with pytest.raises(StoreFull):
+                await first.flush()
+        store.is_full = False
+        await first.flush()
+        await first.release()
+        assert await stored(store, RAW) == FAILED + large[len(FAILED) :]
+    assert compared == {False}
 
 
 @LOST

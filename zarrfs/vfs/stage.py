@@ -14,6 +14,7 @@ from types import EllipsisType
 
 import trio
 
+from zarrfs import threads
 from zarrfs.buffers import Buffer, same_bytes, size_with_holes, storage_nbytes
 from zarrfs.errors import StaleEntry, StoreTimeout, ZarrfsError, shows_stored
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
@@ -202,7 +203,7 @@ class ValueStage(Stage):
             return
         before = self._failed_over.data if self._failed_over is not None else None
         # The failed publish may have taken effect after all.
-        if not (_is_same(now, before) or _is_same(now, data)):
+        if not (await _is_same(now, before) or await _is_same(now, data)):
             ident = self._ident()
             raise StaleEntry(f"{ident} was replaced since it could not be stored: write all of it again", key=ident)
 
@@ -215,7 +216,7 @@ class ValueStage(Stage):
             if isinstance(now, EllipsisType):
                 return False
             # What others have stored between two failures is not what the first one was to replace.
-            if isinstance(self._failed_over, EllipsisType) or _is_same(now, data):
+            if isinstance(self._failed_over, EllipsisType) or await _is_same(now, data):
                 self._failed_over = None if now is None else kept(now, self._kept) or ...
             return True
         return False
@@ -233,7 +234,8 @@ class ValueStage(Stage):
             self._lent = False
 
 
-def _is_same(one: Buffer | EllipsisType | None, other: Buffer | None) -> bool:
+async def _is_same(one: Buffer | EllipsisType | None, other: Buffer | None) -> bool:
     if one is None or other is None:
         return one is other
-    return not isinstance(one, EllipsisType) and same_bytes(one, other)
+    # Large ones are in files: the comparison reads them from the disk.
+    return not isinstance(one, EllipsisType) and len(one) == len(other) and await threads.cpu(len(one), same_bytes, one, other)
