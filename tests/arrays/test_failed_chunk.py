@@ -40,3 +40,17 @@ def test_chunks_that_are_written_again_in_order_take_no_memory_for_each_element(
         tracemalloc.stop()
     rewritten = chunks[0].rewritten()
     assert rewritten is not None and rewritten.all()
+
+
+def test_scattered_elements_that_are_written_one_by_one_take_no_more_memory_than_a_mask() -> None:
+    """Each was a span of its own: 40 bytes for each element of the chunk, counted in no budget."""
+    failed, size = FailedChunk(None, 0), 1 << 17
+    tracemalloc.start()
+    try:
+        for start in range(0, size, 2):
+            failed.wrote(size, start, start + 1)
+        assert tracemalloc.get_traced_memory()[1] < 4 * size
+    finally:
+        tracemalloc.stop()
+    rewritten = failed.rewritten()
+    assert rewritten is not None and rewritten.tolist() == [True, False] * (size // 2)

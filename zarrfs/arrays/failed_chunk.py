@@ -12,8 +12,10 @@ from zarrfs.buffers import Buffer, Mask, same_bytes
 from zarrfs.memory import spill
 from zarrfs.model.spans import Spans
 
-# Writes of elements that are more scattered are recorded in a mask.
+# A write of more scattered elements is recorded in a mask.
 _FEW_SPANS = 64
+# Bytes of memory that a span takes; a mask takes a byte for each element.
+_SPAN_NBYTES = 80
 
 
 class FailedChunk:
@@ -56,14 +58,19 @@ class FailedChunk:
                 self._spans = Spans()
             for begin, end in zip(edges[::2], edges[1::2], strict=True):
                 self._spans.add(start + begin, start + end)
+            if len(self._spans) > max(_FEW_SPANS, size // _SPAN_NBYTES):
+                self._in_mask()
             return
+        self._in_mask()[start:stop] |= True if selected is None else selected
+
+    def _in_mask(self) -> Mask:
         if self._mask is None:
             mask = self.rewritten()
-            self._mask = mask if mask is not None else spill.array((size,), np.dtype(bool))
+            self._mask = mask if mask is not None else spill.array((self._size,), np.dtype(bool))
             if mask is None:
                 self._mask[...] = False
             self._spans = None
-        self._mask[start:stop] |= True if selected is None else selected
+        return self._mask
 
     def is_stored(self, stored: Buffer | None) -> bool:
         """Return True if ``stored`` is still the chunk of then."""

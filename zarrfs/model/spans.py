@@ -17,6 +17,10 @@ class Spans:
         self._starts: list[int] = []
         self._stops: list[int] = []
 
+    def __len__(self) -> int:
+        """Return the number of spans."""
+        return len(self._starts)
+
     def add(self, start: int, stop: int) -> None:
         """Add ``start`` to ``stop`` (exclusive)."""
         if start >= stop:
