@@ -6,15 +6,14 @@ import itertools
 import logging
 import math
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.errors import PrefixNotEmpty, StoreFull, StoreTimeout, StoreUnsupported, ZarrfsError
 from zarrfs.keys import Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
-from zarrfs.stores.base import Store
+from zarrfs.stores.base import Store, first_of
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +23,6 @@ _CHUNKS_AT_ONCE = 1000
 
 _LISTED_AT_ONCE = 1 << 15
 """Keys that are listed before they are erased; then the rest is listed again. A million took 0.2 to 0.3 GB."""
-
-T = TypeVar("T")
 
 EraseOutside = bool | Callable[[Coords], bool]
 """Whether chunks outside a smaller shape may be erased: all, or those that the function names."""
@@ -59,7 +56,7 @@ async def erase_in_steps(store: Store, prefix: Prefix, *, until_ns: int | None =
                     await store.erase_prefix(here)
             continue
         keys: list[Key] = []
-        entries = await _first(store.list_dir(here), most)
+        entries = await first_of(store.list_dir(here), most)
         pending.append((here, len(entries) < most))
         for name, is_prefix, _, mtime_ns in entries:
             if is_prefix:
@@ -105,7 +102,7 @@ async def erase_most(store: Store, prefix: Prefix) -> None:
 
 async def erase_listed(store: Store, listing: Callable[[], AsyncIterator[Key]]) -> None:
     """Erase the keys that ``listing`` returns, in short steps; it is called again while there are more than are held at once."""
-    while keys := await _first(listing(), _LISTED_AT_ONCE):
+    while keys := await first_of(listing(), _LISTED_AT_ONCE):
         await erase_keys(store, keys)
         if len(keys) < _LISTED_AT_ONCE:
             return
@@ -158,7 +155,7 @@ async def erase_outside_of(grid_shape: Shape, chunks: ChunkStore, outside: Outsi
     may_be_more = may_be_more or outside.are_others
     while may_be_more:
         listed = (coords async for coords, _, _ in chunks.list(outside=True) if not in_grid(coords, grid_shape))
-        later = await _first(listed, _LISTED_AT_ONCE)
+        later = await first_of(listed, _LISTED_AT_ONCE)
         await erase_chunks(chunks, later)
         may_be_more = len(later) == _LISTED_AT_ONCE
 
@@ -202,15 +199,3 @@ async def remove_chunk_folders(store: Store, prefix: Prefix, may_begin: Callable
         await remove_chunk_folders(store, prefix, may_begin, f"{inside}{name}/")
         with suppress(PrefixNotEmpty):
             await store.remove_prefix(Prefix(f"{prefix}{inside}{name}/"))
-
-
-async def _first(listed: AsyncIterator[T], most: float) -> list[T]:
-    """Return the first ``most`` of a listing, or all, and end it."""
-    found: list[T] = []
-    try:
-        while len(found) < most and (each := await anext(listed, None)) is not None:
-            found.append(each)
-    finally:
-        if isinstance(listed, AsyncGenerator):
-            await listed.aclose()
-    return found

@@ -21,6 +21,7 @@ import abc
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import trio
 
@@ -33,6 +34,8 @@ from zarrfs.stores.capabilities import Capabilities
 from zarrfs.stores.change import Change
 from zarrfs.stores.locks import LockTable
 from zarrfs.stores.values import MISSING, Answer, Denied, DirEntry, Expected, Generation, Got, KeyStat
+
+T = TypeVar("T")
 
 # Attempts to read a value that is replaced between each two requests.
 _TRIES = 8
@@ -314,12 +317,12 @@ class Store(AnswersNow, abc.ABC):
 
         One request where the backend can; this fallback lists, and looks up a prefix whose listing is empty.
         """
-        entries = await _first(self.list_dir(prefix), most)
+        entries = await first_of(self.list_dir(prefix), most)
         return entries if entries or await self.prefix_exists(prefix) else None
 
     async def prefix_exists(self, prefix: Prefix) -> bool:
         """Return True if the parent of ``prefix`` lists it: a key begins with it, or the store keeps it empty."""
-        return bool(await _first(self.list_dir(prefix), 1))
+        return bool(await first_of(self.list_dir(prefix), 1))
 
     async def prefix_mtime_ns(self, prefix: Prefix) -> int | None:
         """Return the time at which the names directly below ``prefix`` last changed, in ns; None if the backend has none."""
@@ -382,14 +385,15 @@ class Store(AnswersNow, abc.ABC):
         return StoreUnsupported(f"{self.url or type(self).__name__} cannot {operation}")
 
 
-async def _first(entries: AsyncIterator[DirEntry], most: int) -> list[DirEntry]:
-    found: list[DirEntry] = []
+async def first_of(listed: AsyncIterator[T], most: float) -> list[T]:
+    """Return the first ``most`` items of a listing, or all, and end it."""
+    found: list[T] = []
     try:
-        while len(found) < most and (entry := await anext(entries, None)) is not None:
-            found.append(entry)
+        while len(found) < most and (each := await anext(listed, None)) is not None:
+            found.append(each)
     finally:
-        if isinstance(entries, AsyncGenerator):
-            await entries.aclose()
+        if isinstance(listed, AsyncGenerator):
+            await listed.aclose()
     return found
 
 
