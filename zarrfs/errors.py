@@ -302,6 +302,10 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, _REFUSALS) and not isinstance(error, OutOfMemory)
 
 
+LOOK_S = 2.0
+"""Seconds for which, after a failure of the store, what is stored is looked at: the program waits for its error meanwhile."""
+
+
 def shows_stored(error: BaseException) -> bool:
     """Return True if what is stored after this failure of the store is the value of before.
 

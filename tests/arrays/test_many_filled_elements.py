@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import tracemalloc
 
 import pytest
 from trio.testing import trio_test
 
+from tests.support.hostile_stores import array3
 from tests.support.stores import fill
 from tests.support.trees import read, tree_over
 from zarrfs.arrays import filling
@@ -23,18 +23,7 @@ COUNT = 200_000
 
 def document(shape: list[int], chunks: list[int], data_type: str = "string", fill_value: str = "ab") -> bytes:
     codec = "vlen-utf8" if data_type == "string" else "vlen-bytes"
-    return json.dumps(
-        {
-            "zarr_format": 3,
-            "node_type": "array",
-            "shape": shape,
-            "data_type": data_type,
-            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
-            "chunk_key_encoding": {"name": "default"},
-            "fill_value": fill_value,
-            "codecs": [codec],
-        }
-    ).encode()
+    return array3(shape, chunks, [codec], data_type, fill_value=fill_value)
 
 
 @trio_test

@@ -43,8 +43,9 @@ class FailedChunk:
         """Return a mask of the elements written since, in the order of the written file; None if none are."""
         if not self.is_rewritten:
             return None
-        mask: Mask = spill.array((self._size,), np.dtype(bool))
-        mask[...] = False if self._mask is None else self._mask
+        mask = self._empty_mask()
+        if self._mask is not None:
+            mask[...] = self._mask
         if self._spans is not None:
             self._spans.mask(0, self._size, mask)
         return mask
@@ -65,12 +66,15 @@ class FailedChunk:
 
     def _in_mask(self) -> Mask:
         if self._mask is None:
-            mask = self.rewritten()
-            self._mask = mask if mask is not None else spill.array((self._size,), np.dtype(bool))
-            if mask is None:
-                self._mask[...] = False
+            rewritten = self.rewritten()
+            self._mask = rewritten if rewritten is not None else self._empty_mask()
             self._spans = None
         return self._mask
+
+    def _empty_mask(self) -> Mask:
+        mask: Mask = spill.array((self._size,), np.dtype(bool))
+        mask[...] = False
+        return mask
 
     def is_stored(self, stored: Buffer | None) -> bool:
         """Return True if ``stored`` is still the chunk of then."""

@@ -24,7 +24,7 @@ from zarrfs.arrays.filling import fill, is_filled, part
 from zarrfs.arrays.merging import ElementMerge
 from zarrfs.arrays.paged_shard_index import MAX_WRITTEN
 from zarrfs.buffers import Buffer, Mask, NDArray
-from zarrfs.errors import StoreError, TooLarge, ZarrfsError, shows_stored
+from zarrfs.errors import LOOK_S, StoreError, TooLarge, ZarrfsError, shows_stored
 from zarrfs.keys import ByteRange, Key
 from zarrfs.memory.spill import Buffers, array
 from zarrfs.model.chunk_grid import Coords, Shape
@@ -36,8 +36,7 @@ _WIDTH = CPU_THREADS + 1
 _STORED_NBYTES = 32 * 1024 * 1024
 # Chunks are encoded together up to this size: few hops, and work for every thread.
 _PORTION_NBYTES = 4 * 1024 * 1024
-# After a failure, what is stored in place of the chunks is read for this long at most, so many chunks concurrently.
-_KEPT_S = 2.0
+# After a failure, what is stored in place of so many chunks is read concurrently.
 _KEPT_WIDTH = 16
 
 
@@ -183,11 +182,11 @@ class WriteBack:
             raise
 
     async def _keep_stored(self) -> None:
-        """Record what is stored in place of the dirty chunks, as far as memory and `_KEPT_S` permit.
+        """Record what is stored in place of the dirty chunks, as far as memory and `LOOK_S` permit.
 
         The program waits for its error meanwhile, and other changes of the array for the node."""
         todo = [coords for coords in self._dirty if (failed := self._dirty.failed(coords)) is None or failed.is_rewritten]
-        with trio.move_on_after(_KEPT_S), suppress(ZarrfsError):
+        with trio.move_on_after(LOOK_S), suppress(ZarrfsError):
             for portion in self._portions(todo):
                 # In one piece: while others wait for memory to work with, there is none to keep.
                 async with self._array.merging(portion):

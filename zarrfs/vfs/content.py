@@ -159,8 +159,10 @@ class WholeContent(Content):
 
     async def stage(self, room: StagingRoom, *, empty: bool) -> Stage:
         pieces = None if empty else await self.load_in_pieces()
+        data = None if empty or pieces is not None else await self.load()
+        data = data if data is not None else b""
+        stage = ValueStage(room, data, self.publish, self._refuse_emptied, stored=self.stored, ident=lambda: self.ident)
         if pieces is not None:
-            stage = ValueStage(room, b"", self.publish, stored=self.stored, ident=lambda: self.ident)
             try:
                 await stage.truncate(pieces[0])
                 async for offset, piece in pieces[1]:
@@ -168,10 +170,7 @@ class WholeContent(Content):
             except BaseException:
                 await stage.aclose()
                 raise
-            return stage
-        data = b"" if empty else await self.load()
-        data = data if data is not None else b""
-        return ValueStage(room, data, self.publish, self._refuse_emptied, stored=self.stored, ident=lambda: self.ident)
+        return stage
 
     async def _refuse_emptied(self) -> None:
         """Raise `ContentInvalid` if a value is stored, of which the end of the mount would leave nothing."""

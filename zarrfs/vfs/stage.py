@@ -16,14 +16,11 @@ import trio
 
 from zarrfs import threads
 from zarrfs.buffers import Buffer, same_bytes, size_with_holes, storage_nbytes
-from zarrfs.errors import StaleEntry, StoreTimeout, ZarrfsError, shows_stored
+from zarrfs.errors import LOOK_S, StaleEntry, StoreTimeout, ZarrfsError, shows_stored
 from zarrfs.memory.budget import UNLIMITED, MemoryBudget
 from zarrfs.vfs.kept import Kept, kept
 from zarrfs.vfs.known_pages import SeenPages
 from zarrfs.vfs.spill_buffer import SpillBuffer
-
-# After a failure, what is stored is read for this long at most: the program waits for its error.
-_KEPT_S = 2.0
 
 Stored = Callable[[], Awaitable[Buffer | EllipsisType | None]]
 """Returns the value that is stored; None: none is; ...: unknown, or too large to be kept."""
@@ -208,10 +205,10 @@ class ValueStage(Stage):
             raise StaleEntry(f"{ident} was replaced since it could not be stored: write all of it again", key=ident)
 
     async def _keep_stored(self, data: Buffer) -> bool:
-        """Record what is stored instead of ``data``, as far as memory and `_KEPT_S` permit; return False if it is unknown."""
+        """Record what is stored instead of ``data``, as far as memory and `LOOK_S` permit; return False if it is unknown."""
         if self._get_stored is None:
             return False
-        with trio.move_on_after(_KEPT_S), suppress(ZarrfsError):
+        with trio.move_on_after(LOOK_S), suppress(ZarrfsError):
             now = await self._get_stored()
             if isinstance(now, EllipsisType):
                 return False
