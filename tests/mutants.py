@@ -134,7 +134,7 @@ MUTANTS = [
     Mutant(
         "model: what is published goes to the path, whatever lies there by then",
         "arrays/live_node.py",
-        "            if not nested:\n                await self.confirmed()\n"
+        "            if not nested:\n                await self.confirmed()\n                self.expects_sets()\n"
         "            with presupposing(*self.place_of_chunks):\n    ",
         "",
         "tests/mount/test_random_model.py",

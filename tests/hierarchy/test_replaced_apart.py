@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -125,4 +126,35 @@ async def test_an_array_whose_folder_is_held_no_more_is_not_read_from_another(
             await handles[0].read(256, 128)
         for each in handles:
             await each.release()
+    await store.aclose()
+
+
+@pytest.mark.logs("was replaced by another array")
+@trio_test
+async def test_chunks_that_arrive_after_an_equal_document_are_those_of_another_array(layout: str, tmp_path: Path) -> None:
+    """The document was found before the folder of its chunks: what was written to the old array was stored in the new one."""
+    store = FolderStore(str(tmp_path))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect=layout, new_chunks="4x8", watch="no") as tree:
+        await _save(tree, "a", OLD)
+        await _save(tree, "b", OLD + 1)
+    document, chunks = (tmp_path / each for each in PLACES[layout])
+    new = {each: each.with_name(each.name.replace("a", "b", 1)) for each in (document, chunks)}
+    values = {path.name: path.read_bytes() for path in new[chunks].rglob("*") if path.is_file()}
+    async with tree_over(store, f"file:{tmp_path}", metadata_ttl="60", watch="no") as tree:
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, StagedFile)
+        reader, writer = await file.open(READ_ONLY), await file.open(OpenFlags(read=True, write=True))
+        await writer.write(128, b"\x63")
+        document.unlink()
+        shutil.rmtree(chunks)
+        os.rename(new[document], document)
+        # A missing chunk: the document is read.
+        assert bytes(await reader.read(256, 128)) == bytes(128)
+        os.rename(new[chunks], chunks)
+        with pytest.raises(StaleEntry):
+            await writer.flush()
+        with suppress(StaleEntry):
+            await writer.release()
+        await reader.release()
+    assert {path.name: path.read_bytes() for path in chunks.rglob("*") if path.is_file()} == values
     await store.aclose()

@@ -99,6 +99,9 @@ class LiveNode:
         True where folders cannot be distinguished at all."""
         return self.anchor is None or self.folder is None or (self.anchor.holds and self.anchor.is_at(self.folder))
 
+    def expects_sets(self) -> None:
+        """Called when the store has confirmed it to a task that sets chunks."""
+
     def are_chunks_in_place(self) -> bool:
         """Return True if what is read at its chunk prefix is its own: without a proof, the store has to confirm the node."""
         return self.is_in_place()
@@ -164,6 +167,7 @@ class LiveNode:
         try:
             if not nested:
                 await self.confirmed()
+                self.expects_sets()
             with presupposing(*self.place_of_chunks):
                 yield
             self.has_no_chunks = False

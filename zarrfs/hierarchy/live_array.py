@@ -33,11 +33,15 @@ class LiveArray(LiveNode):
     ``document``: key of the document that describes it, of this ``generation``; None if only a consolidated copy does.
     """
 
-    # Of the class, since few arrays are saved over: with more attributes than 30, each would take half a kilobyte more.
+    # Of the class, since few arrays are saved over or lose their chunks: with more attributes than 30, each would take 500 bytes more.
     replaces: LiveArray | None = None
     """The array that it is to replace once it is created: until then it goes where that goes, and ends with it."""
     is_being_replaced = False
     """True while a save puts another array in its place, and as long as the outcome is unknown."""
+    _has_lost_chunk_folder = False
+    """True if the folder of its chunks, where its document lies elsewhere, was found erased, and no writer has held the array since."""
+    _changed_without_chunks = False
+    """True if another document was found after that."""
 
     def __init__(self, path: NodePath, chunk_prefix: Prefix, confirm_now: Confirm) -> None:
         super().__init__(path, chunk_prefix, confirm_now)
@@ -121,7 +125,8 @@ class LiveArray(LiveNode):
         # One that was removed may have lost its last chunk: the next chunk makes another.
         if self.is_apart and (not is_held(folder) or folder.is_erased):
             self._chunk_folder, self._owns_chunk_folder = store.anchor(self.chunk_prefix, spare=True), False
-            self._follows_erased = self._follows_erased or is_held(folder)
+            if is_held(folder):
+                self._follows_erased = self._has_lost_chunk_folder = True
         held = self.anchor
         if self.folder is None or self.document is None or is_held(held):
             return
@@ -184,16 +189,37 @@ class LiveArray(LiveNode):
         """True if the folder of its chunks may have replaced its own before it was found."""
         return self.is_apart and is_held(self._chunk_folder) and not self._owns_chunk_folder
 
+    def has_new_document(self, document: DocumentVersion) -> bool:
+        """Return True if ``document`` has another generation. With a folder of chunks that others make later, it is another array's."""
+        if document[1] == self.generation:
+            return False
+        held = self._chunk_folder
+        has_lost_folder = self._has_lost_chunk_folder or (self.is_apart and is_held(held) and held.is_erased)
+        if has_lost_folder and not self.is_amended:
+            self._changed_without_chunks = True
+        return True
+
+    def expects_sets(self) -> None:
+        # A folder of chunks that appears from now on may be the one that this mount makes.
+        if self._has_lost_chunk_folder or self._changed_without_chunks:
+            self._has_lost_chunk_folder = self._changed_without_chunks = False
+
     def has_other_chunks(self, store: Store) -> bool:
         """Return True if another folder has replaced that of its chunks, or it was renamed.
 
         (A folder that was removed, without another in its place, may have lost its last chunk.)"""
+        if self.has_chunks_of_others(store):
+            return True
         held = self._chunk_folder
         if not self.is_apart or not is_held(held):
             return False
         if held.is_at(self.chunk_prefix):
             return self._follows_erased
         return not held.is_erased or not isinstance(store.anchor(self.chunk_prefix, spare=True), AbsentFolder)
+
+    def has_chunks_of_others(self, store: Store) -> bool:
+        """Return True if its documents were replaced, and then the folder of its chunks, while it had none."""
+        return self._changed_without_chunks and not isinstance(store.anchor(self.chunk_prefix, spare=True), AbsentFolder)
 
     def is_described_at(self, target: Key | Prefix) -> bool:
         """Return True if the document that describes it lies at ``target``."""

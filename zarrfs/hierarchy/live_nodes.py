@@ -286,7 +286,7 @@ class LiveNodes:
             chunk_folder = live.chunk_folder_in_place
             stat = await self._store.stat(live.document)
             if stat is not None and stat.generation == live.generation:
-                if self._has_left(live):
+                if self._has_left(live) or live.has_chunks_of_others(self._store):
                     self._end(live, "was replaced by another array")
                     live.check()
                 live.confirmed_by_document(chunk_folder)
@@ -373,7 +373,7 @@ class LiveNodes:
 
     def set_document(self, node: LiveArray, document: DocumentVersion) -> None:
         """Record the document that describes ``node``: one in another folder, or with other chunks, is another array's, however equal."""
-        is_new = document[1] != node.generation
+        is_new = node.has_new_document(document)
         if node.document is not None and self._by_document.get(node.document) is node:
             del self._by_document[node.document]
         node.document, node.generation = document
