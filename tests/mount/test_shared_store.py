@@ -167,3 +167,46 @@ def test_an_array_of_another_file_system_whose_folder_may_not_be_removed_is_not_
     ls -A "$W/s/g/a" "$W/s" && umount "$W/s/g"
     """)
     assert [each for each in said if "/" not in each] == ["Permission denied", "144", ".zgroup", "g", "", ".zarray", "0"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "folder", "hidden"),
+    [
+        ("v3_2019", "data/n", ""),
+        ("v3_2022", "data/root/n", ""),
+        ("v3_2022", "data/root/n", 'touch "$W/s/.zarrfs"'),
+        ("v3", "n/c", 'touch "$W/s/.zarrfs"'),
+    ],
+)
+def test_an_array_whose_chunks_belong_to_another_user_keeps_its_document(dialect: str, folder: str, hidden: str) -> None:
+    """It was erased first: the chunks of another user belonged to no array then, and rm had failed."""
+    said = lines(f"""
+    rm -r "$W/s/a" "$W/s/.zgroup" && as 2 zarrfs mount --new-dialect {dialect} "$W/s" "$B/m"
+    save 2 "$B/m/npy/n.npy"
+    as 2 zarrfs umount "$B/m"
+    chmod -R a+rwX,-t "$W/s" && chmod 0755 "$W/s/{folder}"
+    {hidden}
+    as 65534 zarrfs mount "$W/s" "$A/m"
+    as 65534 rm "$A/m/npy/n.npy" 2>&1 | grep -o 'Permission denied'
+    as 65534 od -A n -t d8 -j 128 "$A/m/npy/n.npy"
+    as 65534 zarrfs umount "$A/m"
+    """)
+    assert said[0] == "saved" and said[-3] == "Permission denied"
+    assert " ".join(said[-2:]).split() == ["0", "1", "2"]
+
+
+def test_an_array_at_the_root_whose_chunks_belong_to_another_user_keeps_its_document() -> None:
+    document = '{"zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "uint8", "fill_value": 0, '
+    document += '"codecs": [{"name": "bytes"}], '
+    document += (
+        '"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [8]}}, "chunk_key_encoding": {"name": "default"}}'
+    )
+    said = lines(f"""
+    rm -r "$W/s/a" "$W/s/.zgroup" && chmod 0777 "$W/s" && as 2 mkdir "$W/s/c" && echo 1234567 | as 2 tee "$W/s/c/0"
+    echo '{document}' | as 2 tee "$W/s/zarr.json" > /dev/null
+    as 65534 zarrfs mount "$W/s" "$A/m"
+    as 65534 rm "$A/m/npy/s.npy" 2>&1 | grep -o 'Permission denied'
+    as 65534 tail -c 8 "$A/m/npy/s.npy"
+    as 65534 zarrfs umount "$A/m"
+    """)
+    assert said == ["1234567", "Permission denied", "1234567"]

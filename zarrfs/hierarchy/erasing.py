@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from zarrfs.arrays.chunk_store import ChunkStore
 from zarrfs.errors import PrefixNotEmpty, StoreFull, StoreTimeout, StoreUnsupported, ZarrfsError
-from zarrfs.keys import Key, Prefix
+from zarrfs.keys import Filled, Key, Prefix
 from zarrfs.model.chunk_grid import Coords, Shape, in_grid
 from zarrfs.stores.base import Store, first_of
 
@@ -84,6 +84,21 @@ async def take_away(store: Store, prefix: Prefix, gone: Prefix, *, is_decided: b
         log.debug("%s: removed in place: %s", prefix, error)
         return False
     return True
+
+
+async def require_removable(store: Store, prefixes: Iterable[Prefix], *, in_place: bool) -> None:
+    """Raise `StoreAccessDenied` if this user may not remove one of these prefixes, or its keys: documents are erased before.
+
+    ``in_place``: nor those below them, which need not be renamed away first."""
+    pending = list(prefixes) if store.capabilities.empty_prefixes else []
+    while pending:
+        here = pending.pop()
+        # An empty one has nothing to lose. Of others the permission is checked first, by every file system.
+        if await store.peek(here, 1):
+            with suppress(PrefixNotEmpty):
+                await store.remove_prefix(Filled(here))
+            if in_place:
+                pending += [here.child(name) async for name, is_prefix, _, _ in store.list_dir(here) if is_prefix]
 
 
 async def erase_most(store: Store, prefix: Prefix) -> None:

@@ -24,7 +24,7 @@ from zarrfs.errors import (
     ZarrfsError,
 )
 from zarrfs.hierarchy.consolidated import ConsolidatedCopies, begins_at, folder_beside
-from zarrfs.hierarchy.erasing import erase_keys, erase_listed, erase_most, remove_chunk_folders, take_away
+from zarrfs.hierarchy.erasing import erase_keys, erase_listed, erase_most, remove_chunk_folders, require_removable, take_away
 from zarrfs.hierarchy.intents import Intent, Intents
 from zarrfs.hierarchy.moves import exists
 from zarrfs.hierarchy.new_nodes import NewNodes
@@ -100,6 +100,7 @@ class NodeErasing:
         try:
             async with self._hierarchy.live.lock.changing(path.prefix, node.chunk_prefix, *documents):
                 queued = self._queued([node.chunk_prefix], path)
+                await require_removable(self._store, [node.chunk_prefix], in_place=False)
                 await self._store.erase_values(documents)
                 start, decode = len(node.chunk_prefix), metadata.chunk_key_encoding.decode
                 if not metadata.shape:
@@ -148,7 +149,7 @@ class NodeErasing:
             is_erased = is_one and is_apart and await take_away(self._intents.store, path.prefix, intent.gone)
             try:
                 if not is_erased:
-                    await self._require_removable(prefixes)
+                    await require_removable(self._store, prefixes, in_place=is_one or not is_apart)
                     try:
                         for each in layouts:
                             await self._erase_documents(each, path)
@@ -195,14 +196,6 @@ class NodeErasing:
             return False
         return True
 
-    async def _require_removable(self, prefixes: Iterable[Prefix]) -> None:
-        """Raise `StoreAccessDenied` if one of the folders may not be removed: its content would be lost, with an error."""
-        for prefix in prefixes if self._store.capabilities.empty_prefixes else ():
-            # An empty one has nothing to lose. Of others the permission is checked first, by every file system.
-            if await self._store.peek(prefix, 1):
-                with suppress(PrefixNotEmpty):
-                    await self._store.remove_prefix(prefix)
-
     async def _erase_documents(self, layout: Layout, path: NodePath) -> None:
         await self._store.erase_values(await self._hierarchy.documents(layout.document_keys(path)))
 
@@ -210,6 +203,8 @@ class NodeErasing:
         documents = [key for each in await self._hierarchy.layouts(ROOT) for key in each.document_keys(ROOT)]
         async with self._hierarchy.live.lock.changing(*documents):
             keys = await chunk_keys(self._hierarchy, node)
+            folders = dict.fromkeys(Prefix(key.rpartition("/")[0] + "/") for key in keys if "/" in key[len(node.chunk_prefix) :])
+            await require_removable(self._store, folders, in_place=False)
             kept = (await self._new.layout_for(ROOT)).kept_prefixes(node)
             for layout in await self._hierarchy.layouts(ROOT):
                 # Keys beside an array at the root are not its own, even if named as some dialect's document.

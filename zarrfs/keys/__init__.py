@@ -72,6 +72,12 @@ class Contents(Prefix):
     __slots__ = ()
 
 
+class Filled(Prefix):
+    """A target of `zarrfs.stores.base.Store.remove_prefix` with keys: refused as `StoreAccessDenied` if this user may not erase these."""
+
+    __slots__ = ()
+
+
 class IfUnsynced(Key):
     """A target of `zarrfs.stores.base.Store.sync`: this value, if it was set or moved through the store since it was last synced."""
 

@@ -284,7 +284,7 @@ class Store(AnswersNow, abc.ABC):
         raise self._unsupported("hold empty prefixes")
 
     async def remove_prefix(self, prefix: Prefix) -> None:
-        """Remove a prefix without keys; an absent one is no error. Raises `PrefixNotEmpty` if it has keys."""
+        """Remove a prefix without keys; an absent one is no error. Raises `PrefixNotEmpty` if it has keys (and see `Filled`)."""
         raise self._unsupported("hold empty prefixes")
 
     async def set_times(self, key: Key, mtime_ns: int) -> bool:

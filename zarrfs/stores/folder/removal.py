@@ -10,6 +10,7 @@ from zarrfs import threads
 from zarrfs.stores.folder.calls import nothing_if_absent, unlink
 from zarrfs.stores.folder.names import TEMPORARY, Parts
 from zarrfs.stores.folder.tree import FolderTree
+from zarrfs.stores.folder.writable import permits
 from zarrfs.stores.os_errors import ABSENT
 
 _TRIES = 16
@@ -23,8 +24,10 @@ def remove_values(tree: FolderTree, values: Iterable[Parts]) -> None:
         tree.remove(parts)
 
 
-def remove_folder(tree: FolderTree, parts: Parts) -> None:
-    """Remove an empty folder, including leftovers under temporary names. Raises ENOTEMPTY."""
+def remove_folder(tree: FolderTree, parts: Parts, is_filled: bool = False) -> None:
+    """Remove an empty folder, including leftovers under temporary names. Raises ENOTEMPTY.
+
+    ``is_filled``: raises EACCES instead if this user may not remove its entries."""
     with nothing_if_absent:
         with tree.folder(parts, os.O_RDONLY) as folder, os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
@@ -32,7 +35,12 @@ def remove_folder(tree: FolderTree, parts: Parts) -> None:
                 for name in names:
                     unlink(folder, name)
         with tree.folder(parts[:-1]) as above:
-            os.rmdir(parts[-1], dir_fd=above)
+            try:
+                os.rmdir(parts[-1], dir_fd=above)
+            except OSError as error:
+                if is_filled and error.errno in (errno.ENOTEMPTY, errno.EEXIST) and not permits(above, parts[-1]):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from error
+                raise
         tree.unsynced.add(parts[:-1])
 
 

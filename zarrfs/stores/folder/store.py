@@ -24,7 +24,7 @@ from typing import TypeVar
 from zarrfs import threads
 from zarrfs.buffers import Buffer
 from zarrfs.errors import GenerationMismatch, KeyConflict, KeyUnusable
-from zarrfs.keys import WHOLE, ByteRange, Key, Prefix
+from zarrfs.keys import WHOLE, ByteRange, Filled, Key, Prefix
 from zarrfs.memory.spill import Buffers
 from zarrfs.stores.anchor import Anchor
 from zarrfs.stores.answers_now import WouldWait
@@ -245,7 +245,7 @@ class FolderStore(Store):
         if not parts:
             raise KeyUnusable("the store's own folder cannot be removed", key=prefix)
         with translated("removing", prefix), self._changes.own(below=(parts,)):
-            await self._change([parts], remove_folder, self._tree, parts)
+            await self._change([parts], remove_folder, self._tree, parts, isinstance(prefix, Filled))
 
     async def set_times(self, key: Key, mtime_ns: int) -> bool:
         parts = self._parts_to_write(key)
