@@ -403,6 +403,28 @@ async def test_times_are_kept_through_publishing() -> None:
     assert bench.content.mtime_ns == 18
 
 
+class SeenWhileTimed(FakeContent):
+    """Records what the file shows at the moment at which the value is stored and its time is not."""
+
+    file: StagedFile
+    seen: int | None = None
+
+    async def set_mtime(self, mtime_ns: int) -> None:
+        self.seen = (await self.file.attributes()).mtime_ns
+        await super().set_mtime(mtime_ns)
+
+
+@in_trio
+async def test_a_file_never_shows_the_time_of_its_publish_in_place_of_the_one_that_was_set() -> None:
+    content = SeenWhileTimed()
+    content.file = StagedFile(StagingArea(), content)
+    handle = await content.file.create(WRITE)
+    await handle.set_mtime(17)
+    # A name that was only created is published after close(2) has returned.
+    await handle.release()
+    assert (content.seen, content.mtime_ns) == (17, 17)
+
+
 @in_trio
 async def test_what_could_not_be_staged_leaves_the_file_clean(tmp_path: Path) -> None:
     bench = Bench(b"value", spill_nbytes=10, directory=str(tmp_path / "missing"))

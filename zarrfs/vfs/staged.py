@@ -151,10 +151,8 @@ class Staged:
         snapshot = await self.content.snapshot()
         if snapshot is None:
             raise NoSuchEntry(f"{self.content.ident} is gone", key=self.content.ident)
-        try:
-            return snapshot.attributes
-        finally:
-            await snapshot.aclose()
+        await snapshot.aclose()
+        return snapshot.attributes
 
     async def read(self, offset: int, size: int) -> Buffer | None:
         """Return staged bytes; None if nothing is staged and the published value applies. Writers do not block readers."""
@@ -383,26 +381,28 @@ class Staged:
             self._failures += 1
             self._unanswered = error.again() if isinstance(error, StoreTimeout) else None
             raise
-        mtime_ns = self._mtime_ns
         moved, replaces = self.stage.moved, self.stage.replaces
-        # Before the bytes are dropped, which may take a moment: a handle that finds none must not read the value of before.
-        self.moved_on()
-        await self.drop()
-        self.area.published(self.content.ident)
-        # Its handles have changed the present value: from here on they share it.
-        self.superseded = False
-        if replaces:
-            self.replaced_at = self.emptied
-        if self.emptied:
-            self.area.written_anew(self.content.ident)
-        if moved:
-            self.laid_out_anew()
-        elif replaces and self.handles > 1:
-            # Pages of this file are those of older handles, too.
-            self.area.supersede(self)
+        try:
+            if self._mtime_ns is not None:
+                # While the file has this time from the staged bytes: without them it has the store's, at first that of the publish.
+                await self.content.set_mtime(self._mtime_ns)
+        finally:
+            # Before the bytes are dropped, which may take a moment: a handle that finds none must not read the value of before.
+            self.moved_on()
+            await self.drop()
+            self.area.published(self.content.ident)
+            # Its handles have changed the present value: from here on they share it.
             self.superseded = False
-        if mtime_ns is not None:
-            await self.content.set_mtime(mtime_ns)
+            if replaces:
+                self.replaced_at = self.emptied
+            if self.emptied:
+                self.area.written_anew(self.content.ident)
+            if moved:
+                self.laid_out_anew()
+            elif replaces and self.handles > 1:
+                # Pages of this file are those of older handles, too.
+                self.area.supersede(self)
+                self.superseded = False
 
     async def _staged(self, *, empty: bool = False, seen: Snapshot | None = None, new_nbytes: int = 0) -> Stage:
         if self.stage is None:
