@@ -126,6 +126,18 @@ def test_a_document_of_too_many_values_is_refused_before_it_is_parsed(monkeypatc
             documents.parse_object("k", f'{{"a": [{", ".join([item] * 101)}]}}'.encode(), LOOSE)
 
 
+def test_an_object_of_too_many_members_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_text, "MAX_MEMBERS", 100)
+    for count in (100, 101):
+        members = {str(each): {"list": [0] * 101, "text": ",{" * 101} for each in range(count)}
+        for value in (members, {"metadata": {"copy": members}}):
+            if count == 100:
+                assert whole(documents.parse_object("k", json.dumps(value).encode(), LOOSE)) == value
+                continue
+            with pytest.raises(MetadataError, match="more than 100 members in one object"):
+                documents.parse_object("k", json.dumps(value).encode(), LOOSE)
+
+
 def test_members_that_somebody_looks_into_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_text, "_MAX_PARSED", 100)
     text = json.dumps({"codecs": [{}] * 200, "attributes": {"a": [{}] * 200}})

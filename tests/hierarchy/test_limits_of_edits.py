@@ -11,6 +11,7 @@ from trio.testing import trio_test
 from tests.support.stores import contents, fill
 from tests.support.trees import folder_at, names, tree_over, write
 from tests.views.test_attributes import EVERY_LAYOUT, store_of
+from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.dialects import json_text
 from zarrfs.dialects.base import Dialect
 from zarrfs.dialects.documents import dump
@@ -174,3 +175,31 @@ async def test_a_new_node_does_not_get_attributes_with_which_its_document_is_unr
         await write(tree, "chunks/g/.zattrs", b'{"x":' * 63 + b"1" + b"}" * 63)
     async with tree_over(store) as tree:
         assert document in await names(tree, "chunks/g")
+
+
+async def _make_group(tree: MountTree, name: str) -> None:
+    await (await folder_at(tree, "chunks")).mkdir(name)
+    await write(tree, f"chunks/{name}/.zgroup", b'{"zarr_format": 2}')
+
+
+@pytest.mark.logs("outdated")
+@pytest.mark.parametrize("layout", STORES)
+@trio_test
+async def test_a_copy_that_would_have_too_many_members_stays(
+    layout: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, copy = await consolidated(layout), COPIES[layout]
+    async with tree_over(store) as tree:
+        # Documents of this length are measured.
+        await write(tree, "chunks/a/.zattrs", json.dumps({"text": "x" * 70_000}).encode())
+        await _make_group(tree, "d")
+        before = (await contents(store))[copy]
+        assert b'"d' in before
+        document = json.loads(before)
+        members = document["metadata"] if layout == "v2" else document["consolidated_metadata"]["metadata"]
+        for module in (json_text, module_of_copies):
+            monkeypatch.setattr(module, "MAX_MEMBERS", len(members))
+        await _make_group(tree, "e")
+    assert (await contents(store))[copy] == before
+    (logged,) = [each.getMessage() for each in caplog.records if "outdated" in each.message]
+    assert f"more than {len(members)} members in one object" in logged

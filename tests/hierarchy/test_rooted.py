@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.small_stores import write
 from tests.support.stores import contents
 from zarrfs.dialects.base import Edit, Layout
 from zarrfs.dialects.rooted import RootedLayout
+from zarrfs.hierarchy import roots
 from zarrfs.keys import NodePath
 
 AT = pytest.mark.parametrize("at", ["", "in/side/"])
@@ -81,3 +83,30 @@ async def test_a_damaged_copy_that_an_edit_cannot_follow_is_logged(at: str, capl
         await store.editor.amend(NodePath(f"/{at}a"), Edit(attributes={"by": "us"}))
     (logged,) = [each.getMessage() for each in caplog.records if "outdated" in each.message]
     assert logged.startswith(f"{at}meta/root/consolidated/.zmetadata: consolidated copy outdated from here on")
+
+
+@pytest.mark.logs("consolidated copy not read")
+@trio_test
+async def test_copies_of_hierarchies_below_the_root_have_one_limit_together(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each was kept: twelve links to one file of 5 MB took half a gigabyte."""
+    copied = {"zarr_consolidated_format": 1, "metadata": {"meta/root/only.array.json": json.loads(ARRAY_2022)}}
+    values = {
+        "zarr.json": ENTRY_2022,
+        "meta/root/a.array.json": ARRAY_2022,
+        "meta/root/consolidated.group.json": b'{"attributes": {}}',
+        "meta/root/consolidated/.zmetadata": json.dumps(copied).encode(),
+        # Of a member of the copy.
+        "data/root/only/c0": bytes(4),
+    }
+    nbytes = len(values["zarr.json"]) + len(values["meta/root/consolidated/.zmetadata"])
+    monkeypatch.setattr(roots, "_MAX_COPIED", 2 * nbytes)
+    async with over({f"{at}/{key}": value for at in "pqr" for key, value in values.items()}) as store:
+        kinds = {at: [await store.kind(f"/{at}{name}") for name in ("", "/a", "/only")] for at in "pqr"}
+        assert [kinds[at] for at in "pq"] == [["GroupNode", "v3_2022", "v3_2022"]] * 2
+        # Its documents count.
+        assert kinds["r"][:2] == ["GroupNode", "v3_2022"]
+        assert kinds["r"][2] != "v3_2022"
+    (logged,) = [each.getMessage() for each in caplog.records if "copy not read" in each.message]
+    assert logged.startswith("r/: consolidated copy not read")

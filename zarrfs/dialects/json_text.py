@@ -25,6 +25,8 @@ MAX_NBYTES = 16 << 20
 MAX_DEPTH = 64
 MAX_VALUES = 2_000_000
 """Limit of values in one document: checking them all takes seconds, beside other work."""
+MAX_MEMBERS = 1 << 17
+"""Limit of members of one object: those of a consolidated copy take some five hundred bytes each while the mount lives."""
 SMALL_NBYTES = 64 << 10
 """Size of text that the C parser handles within a millisecond or two."""
 
@@ -229,15 +231,21 @@ class JsonText:
         """Find large containers and check depth and counts before any parse: the C parser recurses, and may overflow a small stack."""
         open_at: list[int] = []
         cut_at: list[int] = []
+        # Commas in each open container.
+        commas = [0]
         values, last = 0, 0
         for start, stop in _tokens(self.text):
-            values += self.text.count(",", last, start)
+            if between := self.text.count(",", last, start):
+                values += between
+                commas[-1] += between
             last = stop
             token = self.text[start]
             if token in "]}":
                 if open_at:
                     begin = open_at.pop()
                     cut_at.pop()
+                    if commas.pop() >= MAX_MEMBERS and self.text[begin] == "{":
+                        raise ValueError(f"more than {MAX_MEMBERS} members in one object")
                     if token != _CLOSING[self.text[begin]]:
                         # `_check` closes the pieces itself and would not notice.
                         raise json.JSONDecodeError(f"Expecting {_CLOSING[self.text[begin]]!r}", self.text, start)
@@ -255,6 +263,7 @@ class JsonText:
                 values += 1
                 open_at.append(start)
                 cut_at.append(start)
+                commas.append(0)
                 if len(open_at) > MAX_DEPTH:
                     raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
             if values > MAX_VALUES:

@@ -8,7 +8,7 @@ from functools import partial
 
 from zarrfs import threads
 from zarrfs.dialects.base import Layout
-from zarrfs.dialects.json_text import MAX_DEPTH, MAX_NBYTES, MAX_VALUES, fault_of
+from zarrfs.dialects.json_text import MAX_DEPTH, MAX_MEMBERS, MAX_NBYTES, MAX_VALUES, fault_of
 from zarrfs.errors import MetadataError, StoreAccessDenied
 from zarrfs.hierarchy.nodes import Hierarchy
 from zarrfs.hierarchy.putting import put_all, sync_first
@@ -278,6 +278,8 @@ def _fault(copy: bytes, parts: Iterable[bytes]) -> str | None:
     if (
         len(copy) <= MAX_NBYTES
         and sum(map(copy.count, (b",", b"[", b"{"))) <= MAX_VALUES
+        # Its members are objects, and what one of them contains was read before.
+        and copy.count(b"{") <= MAX_MEMBERS
         and all(sum(map(each.count, (b"[", b"{"))) <= _FEW_LEVELS for each in parts)
     ):
         # A measurement takes half a second for a large one.

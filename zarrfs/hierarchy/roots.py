@@ -14,6 +14,7 @@ dialects, not parsed again while it is unchanged, and only changes that concern 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ from zarrfs.hierarchy.unforeseen import reason_of
 from zarrfs.keys import ROOT, Key, NodePath, Prefix
 from zarrfs.model.metadata import Node
 
+log = logging.getLogger(__name__)
+
+_MAX_COPIED = 8 << 20
+"""Limit, in bytes, of the documents of all hierarchies below the root together: read, a consolidated copy takes ten times as much."""
+
 
 @cache
 def read_only_dialects() -> frozenset[str]:
@@ -46,13 +52,14 @@ class _OpenRoot:
     """Result of a dialect for root documents.
 
     ``root``: digest of the documents under its root keys, from which the keys of ``further`` ones follow; ``all``: digest of all
-    documents, from which the ``layout`` follows.
+    documents, of ``nbytes`` together, from which the ``layout`` follows.
     """
 
     root: bytes
     further: tuple[Key, ...]
     all: bytes = b""
     layout: Layout | None = None
+    nbytes: int = 0
 
 
 class Roots:
@@ -342,7 +349,13 @@ class Roots:
             reason_of(f"{prefix or '/'}: {dialect.name}", error)
             layout = None
         if not prefix or layout is not None:
-            self._earlier[dialect.name, prefix] = _OpenRoot(root, further, every, layout)
+            nbytes = weight(documents)
+            if prefix and layout is not None and (plain := layout.without_copy()) != layout:
+                kept = sum(each.nbytes for (_, at), each in self._earlier.items() if at not in ("", prefix))
+                if kept + nbytes > _MAX_COPIED:
+                    log.warning("%s: consolidated copy not read: %d bytes with those of other hierarchies", prefix, kept + nbytes)
+                    layout, nbytes = plain, 0
+            self._earlier[dialect.name, prefix] = _OpenRoot(root, further, every, layout, nbytes)
         return layout, {*keys, *further}
 
 
