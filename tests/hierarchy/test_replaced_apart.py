@@ -158,3 +158,36 @@ async def test_chunks_that_arrive_after_an_equal_document_are_those_of_another_a
         await reader.release()
     assert {path.name: path.read_bytes() for path in chunks.rglob("*") if path.is_file()} == values
     await store.aclose()
+
+
+@trio_test
+async def test_an_array_whose_last_chunk_was_erased_and_written_again_may_get_other_attributes(layout: str, tmp_path: Path) -> None:
+    """Another mount did all of it: the folder that it made was found with the document of before."""
+    store = FolderStore(str(tmp_path))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect=layout, new_chunks="4x8", watch="no") as tree:
+        await _save(tree, "a", NEW)
+    document, chunks = (tmp_path / each for each in PLACES[layout])
+    values = {path.relative_to(chunks): path.read_bytes() for path in chunks.rglob("*") if path.is_file()}
+    async with tree_over(store, f"file:{tmp_path}", metadata_ttl="60", watch="no") as tree:
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, StagedFile)
+        reader, writer = await file.open(READ_ONLY), await file.open(OpenFlags(read=True, write=True))
+        assert bytes(await reader.read(128, 128)) == NEW[:4].tobytes()
+        shutil.rmtree(chunks)
+        assert bytes(await reader.read(256, 128)) == bytes(128)
+        (name, value), *_ = sorted(values.items())
+        (chunks / name).parent.mkdir(parents=True)
+        (chunks / name).write_bytes(value)
+        # Another missing chunk: the document is read again, and is the one of before.
+        assert bytes(await reader.read(384, 128)) == bytes(128)
+        await writer.write(256, b"\x63")
+        text = document.read_text()
+        document.with_name("new").write_text(text.replace('"attributes": {}', '"attributes": {"unit": "m"}'))
+        assert text != document.with_name("new").read_text()
+        os.rename(document.with_name("new"), document)
+        assert bytes(await reader.read(257, 127)) == bytes(127)
+        await writer.flush()
+        await writer.release()
+        await reader.release()
+    assert len([path for path in chunks.rglob("*") if path.is_file()]) == 2
+    await store.aclose()

@@ -39,7 +39,9 @@ class LiveArray(LiveNode):
     is_being_replaced = False
     """True while a save puts another array in its place, and as long as the outcome is unknown."""
     _has_lost_chunk_folder = False
-    """True if the folder of its chunks, where its document lies elsewhere, was found erased, and no writer has held the array since."""
+    """True if the folder of its chunks, where its document lies elsewhere, was found erased, and none of its own was found since.
+
+    Nor has a writer held the array, which may have made one."""
     _changed_without_chunks = False
     """True if another document was found after that."""
 
@@ -183,6 +185,9 @@ class LiveArray(LiveNode):
         """Record that its document was found unchanged. ``chunk_folder``: `chunk_folder_in_place` of before."""
         self.is_unread, self._confirmed_chunk_folder = False, chunk_folder
         self._owns_chunk_folder, self._follows_erased = True, False
+        if chunk_folder is not None and self._has_lost_chunk_folder:
+            # Others have made it for the document of before.
+            self._has_lost_chunk_folder = False
 
     @property
     def may_have_other_chunks(self) -> bool:
