@@ -233,7 +233,7 @@ async def test_what_is_forgotten_of_an_array_takes_nothing_from_another_in_its_p
     live.set_document(new, (document, "2"))
     live._end(old, "was replaced by another array")
     assert live.at(path) is new and live.with_chunk_prefix(Prefix("a/")) is new
-    live.document_changed(document)
+    live.document_changed(document, is_own=False)
     assert new.is_unread and new.why_gone is None
     del old
     gc.collect()

@@ -18,7 +18,7 @@ import trio
 from trio.testing import trio_test
 
 from tests.hierarchy.test_windows import Interposed
-from tests.support.trees import READ_ONLY, tree_over, walk
+from tests.support.trees import READ_ONLY, folder_at, tree_over, walk
 from zarrfs.daemon.mount_tree import MountTree
 from zarrfs.errors import NoSuchEntry, StaleEntry
 from zarrfs.stores.folder import anchors
@@ -189,5 +189,33 @@ async def test_an_array_whose_last_chunk_was_erased_and_written_again_may_get_ot
         await writer.flush()
         await writer.release()
         await reader.release()
+    assert len([path for path in chunks.rglob("*") if path.is_file()]) == 2
+    await store.aclose()
+
+
+@trio_test
+async def test_attributes_that_this_mount_has_changed_are_no_sign_of_another_array(layout: str, tmp_path: Path) -> None:
+    """Other programs have erased the folder of the chunks before, and make it again afterwards."""
+    store = FolderStore(str(tmp_path))
+    async with tree_over(store, f"file:{tmp_path}", new_dialect=layout, new_chunks="4x8", watch="no") as tree:
+        await _save(tree, "a", OLD)
+    chunks = tmp_path / PLACES[layout][1]
+    (name, value), *_ = sorted((path.relative_to(chunks), path.read_bytes()) for path in chunks.rglob("*") if path.is_file())
+    async with tree_over(store, f"file:{tmp_path}", metadata_ttl="60", watch="no") as tree:
+        file = await walk(tree, "npy/a.npy")
+        assert isinstance(file, StagedFile)
+        writer = await file.open(OpenFlags(read=True, write=True))
+        shutil.rmtree(chunks)
+        assert bytes(await writer.read(128, 256)) == bytes(256)
+        _, attributes = await (await folder_at(tree, "chunks/a")).create(".zattrs", OpenFlags(write=True))
+        await attributes.write(0, b'{"unit": "m"}')
+        await attributes.flush()
+        await attributes.release()
+        assert bytes(await writer.read(128, 256)) == bytes(256)
+        (chunks / name).parent.mkdir(parents=True)
+        (chunks / name).write_bytes(value)
+        await writer.write(256, b"\x63")
+        await writer.flush()
+        await writer.release()
     assert len([path for path in chunks.rglob("*") if path.is_file()]) == 2
     await store.aclose()

@@ -94,7 +94,7 @@ class Changes:
                 self.moved(change.target, change.new_target)
             return
         if not isinstance(change.target, Prefix):
-            self._hierarchy.live.document_changed(change.target, is_erased=change.is_erased_here)
+            self._hierarchy.live.document_changed(change.target, is_own=not change.external, is_erased=change.is_erased_here)
         elif change.is_erased_here:
             self._erased_below(change)
         if change.kind in ("mkdir", "rmdir"):

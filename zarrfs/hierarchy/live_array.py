@@ -204,6 +204,13 @@ class LiveArray(LiveNode):
             self._changed_without_chunks = True
         return True
 
+    def document_changed(self, *, is_own: bool) -> None:
+        """Record that its document is to be read again. ``is_own``: this mount has changed it."""
+        self.is_unread = True
+        if is_own:
+            # The next one that is found is no sign of others.
+            self.expects_sets()
+
     def expects_sets(self) -> None:
         # A folder of chunks that appears from now on may be the one that this mount makes.
         if self._has_lost_chunk_folder or self._changed_without_chunks:

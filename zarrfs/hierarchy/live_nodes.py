@@ -200,10 +200,10 @@ class LiveNodes:
                 self._forgotten.erased(path)
             self.on_removed(path, why)
 
-    def document_changed(self, key: Key, *, is_erased: bool = False) -> None:
-        """Mark the array described by ``key``, if in use, for reading again. ``is_erased``: erased by this mount."""
+    def document_changed(self, key: Key, *, is_own: bool, is_erased: bool = False) -> None:
+        """Mark the array described by ``key``, if in use, for reading again. ``is_own``: changed, ``is_erased``: erased by this mount."""
         if (node := self._by_document.get(key)) is not None:
-            node.is_unread = True
+            node.document_changed(is_own=is_own)
             if is_erased and node in self._apart and not self.lock.is_changing(node.path) and node.has_lost(document=True):
                 self.erased(key)
 
