@@ -214,6 +214,9 @@ class WholeArrayContent(Content):
             self._unsynced.synced(unsynced)
 
     async def set_mtime(self, mtime_ns: int) -> None:
+        if self._emptied is not None and self._emptied.stored is not None:
+            # Its stage is closed after this. The array may be renamed before, and the file has to follow it.
+            self._closed(self._emptied)
         open_array = await self._array_at_path()
         if open_array is not None:
             size = layout_of(self.container, open_array.array.metadata).size
