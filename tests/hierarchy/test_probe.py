@@ -9,10 +9,11 @@ from typing import TypeVar
 import pytest
 from trio.testing import trio_test
 
+from tests.hierarchy.test_edits import editing
 from tests.hierarchy.test_roots import V2_ARRAY, V2_GROUP, V3_ARRAY, V3_GROUP
 from tests.support.arrays import reading
 from tests.support.small_shards import UnlistableStore
-from tests.support.stores import fill
+from tests.support.stores import contents, fill
 from zarrfs.errors import StoreAccessDenied
 from zarrfs.hierarchy.probe import holds_only_chunks
 from zarrfs.keys import ByteRange, Key, NodePath, Prefix
@@ -137,6 +138,50 @@ async def test_a_document_that_may_not_be_read_hides_only_what_it_decides(key: s
     else:
         node = await hierarchy.node(NodePath("/g/x"))
         assert node is not None and (type(node).__name__, node.dialect) == (kind, "v3")
+
+
+@pytest.mark.parametrize("key", [".zarray", ".zgroup", ".zattrs", "meta", "attrs", "__zmeta__", "__zattr__"])
+@trio_test
+async def test_a_file_at_the_root_that_may_not_be_read_hides_nothing_if_the_root_has_an_earlier_layout(key: str) -> None:
+    """A private file of such a name, as of notes, made the whole store unreadable."""
+    inner = MemoryStore()
+    await fill(inner, {"zarr.json": V3_GROUP, "a/zarr.json": V3_ARRAY, "b/.zarray": V2_ARRAY, key: b"{}"})
+    store = Private(inner)
+    store.key = key
+    hierarchy = reading(store).hierarchy
+    found = {path: await hierarchy.node(NodePath(path)) for path in ("/a", "/b", "/")}
+    assert {path: node and node.dialect for path, node in found.items()} == {"/a": "v3", "/b": "v2", "/": "v3"}
+    async with editing(inner=store, new="v2") as e:
+        await e.array("/c")
+        assert (await e.node("/c")).dialect == "v3"
+
+
+@pytest.mark.parametrize("key", [".zgroup", ".zattrs"])
+@trio_test
+async def test_nothing_is_created_at_a_root_whose_documents_may_not_be_read(key: str) -> None:
+    inner = MemoryStore()
+    await fill(inner, {".zgroup": V2_GROUP, ".zattrs": b"{}", "a/.zarray": V2_ARRAY})
+    store = Private(inner)
+    store.key = key
+    before = await contents(inner)
+    async with editing(inner=store, new="v3") as e:
+        with pytest.raises(StoreAccessDenied):
+            await e.node("/")
+        # It would get the layout of the root.
+        with pytest.raises(StoreAccessDenied):
+            await e.array("/b")
+    assert await contents(inner) == before
+
+
+@pytest.mark.parametrize("key", [".zmetadata", "zarr.json"])
+@trio_test
+async def test_a_document_at_the_root_that_decides_on_all_nodes_and_may_not_be_read_hides_them(key: str) -> None:
+    inner = MemoryStore()
+    await fill(inner, {".zgroup": V2_GROUP, "a/.zarray": V2_ARRAY, key: b"{}"})
+    store = Private(inner)
+    store.key = key
+    with pytest.raises(StoreAccessDenied):
+        await reading(store).hierarchy.node(NodePath("/a"))
 
 
 class ClosedFolder(Rounds):

@@ -329,9 +329,10 @@ class Roots:
         self, dialect: Dialect, prefix: Prefix, read: Mapping[Key, Document | StoreAccessDenied | None], get: GetDocuments
     ) -> tuple[Layout | None, set[Key]]:
         keys = dialect.root_keys(prefix)
-        documents = contents({key: read.get(key) for key in keys})
+        found = {key: read.get(key) for key in keys}
         if unread := tuple(key for key in keys if key not in read):
-            documents |= contents(await get(unread))
+            found |= await get(unread)
+        documents = _readable(dialect, prefix, found)
         root = every = await threads.cpu(weight(documents), _digest, documents)
         earlier = self._earlier.get((dialect.name, prefix))
         if earlier is not None and earlier.root == root:
@@ -357,6 +358,19 @@ class Roots:
                     layout, nbytes = plain, 0
             self._earlier[dialect.name, prefix] = _OpenRoot(root, further, every, layout, nbytes)
         return layout, {*keys, *further}
+
+
+def _readable(dialect: Dialect, prefix: Prefix, found: Mapping[Key, Document | StoreAccessDenied | None]) -> dict[Key, bytes]:
+    """Return the contents of the documents ``found``, empty for those of the root's node without read permission.
+
+    The search for that node reports these, and no other node depends on them. Raises `StoreAccessDenied` for one that decides on
+    others: an entry point, a consolidated copy.
+    """
+    denied = {key for key, each in found.items() if isinstance(each, StoreAccessDenied)}
+    if not denied or not dialect.per_node:
+        return contents(found)
+    denied.intersection_update(dialect.create(prefix).document_keys(ROOT))
+    return contents({key: each for key, each in found.items() if key not in denied}) | dict.fromkeys(denied, b"")
 
 
 def _further(dialect: Dialect, prefix: Prefix, documents: dict[Key, bytes]) -> tuple[Key, ...]:
