@@ -210,3 +210,17 @@ def test_an_array_at_the_root_whose_chunks_belong_to_another_user_keeps_its_docu
     as 65534 zarrfs umount "$A/m"
     """)
     assert said == ["1234567", "Permission denied", "1234567"]
+
+
+@pytest.mark.parametrize("taken", ["install -m 0600 /dev/null", "ln -s /nowhere"])
+def test_what_others_have_under_the_names_of_documents_that_do_not_count_hides_and_fails_nothing(taken: str) -> None:
+    """Every access was EACCES with such a file at the root, and every fsync with one in the folder of an array or above it."""
+    said = lines(f"""
+    for each in "$W/s/meta" "$W/s/a/meta"; do {taken} "$each"; done
+    code as 65534 zarrfs mount "$W/s" "$A/m"
+    save 65534 "$A/m/npy/new.npy"
+    code as 65534 bash -c 'cd "$1" && printf %016d > chunks/a/0 && sync chunks/a/0 npy/a.npy chunks/a chunks' bash "$A/m"
+    code as 65534 zarrfs umount "$A/m"
+    cat "$W/s/a/0"; echo
+    """)
+    assert said == ["code 0", "saved", "code 0", "code 0", "0" * 16]

@@ -8,12 +8,13 @@ from __future__ import annotations
 import abc
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from zarrfs import durability
 from zarrfs.arrays.reader_pool import StartSoon
 from zarrfs.dialects.base import Layout
-from zarrfs.errors import NameInvalid, ZarrfsError, raise_first
+from zarrfs.errors import NameInvalid, StoreAccessDenied, ZarrfsError, raise_first
 from zarrfs.hierarchy.edits import NodeEditor
 from zarrfs.hierarchy.listed_times import ListedTimes
 from zarrfs.hierarchy.new_arrays import NewArrays
@@ -115,9 +116,14 @@ class ViewContext:
             # Layouts that keep documents and chunks apart have more than one folder for a node.
             layouts = await self.hierarchy.layouts(path)
             apart = [layout.prefix for layout in layouts if not layout.per_node]
-            documents = [key for key in _documents_of(path, layouts) if await self.store.stat(key) is not None]
+            documents = [key for key in _documents_of(path, layouts) if await self._may_be_stored(key)]
             await self.store.sync([self.hierarchy.folder_of(path), *apart, *shards, *documents])
             raise_first(failed)
+
+    async def _may_be_stored(self, key: Key) -> bool:
+        with suppress(StoreAccessDenied):
+            return await self.store.stat(key) is not None
+        return True
 
     async def unsynced_documents(self, path: NodePath) -> list[IfUnsynced]:
         """Return, for `Store.sync`, the documents without which the node at ``path`` is not found, as far as this mount has set them."""

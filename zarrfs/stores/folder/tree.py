@@ -404,7 +404,11 @@ class FolderTree:
         above: set[Parts] = set()
         for parts in dict.fromkeys((*values, *(within or ()))):
             with self.unsynced.value_synced(parts) as was_set:
-                fd = self._open_value(parts)
+                try:
+                    fd = self._open_value(parts)
+                except PermissionError:
+                    # fsync(2) needs a value that may be read. Others have names of documents, too.
+                    fd = within = None
                 if fd is not None:
                     with Closing(fd):
                         self._failed_syncs.sync(fd)
