@@ -30,6 +30,8 @@ OLD, NEW = np.full((8, 8), 7, "<i4"), np.full((12, 8), 5, "<i4")
 # Document, and folder of the chunks.
 PLACES = {"v3_2019": ("meta/root/a.array", "data/a"), "v3_2022": ("meta/root/a.array.json", "data/root/a")}
 
+_CHANGING = OpenFlags(read=True, write=True)
+
 pytestmark = pytest.mark.parametrize("layout", PLACES)
 
 
@@ -71,6 +73,17 @@ async def _whole(file: StagedFile) -> bytes | None:
     return b"".join(pieces)
 
 
+async def _file(tree: MountTree) -> StagedFile:
+    file = await walk(tree, "npy/a.npy")
+    assert isinstance(file, StagedFile)
+    return file
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """Return the values of all files below ``folder`` by their paths, in order."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
 async def _happened(path: Path, layout: str, at: int, between: int) -> bool:
     """Return True if there was an operation with the number ``at``. ``between``: operations from one step to the next; 0: none."""
     store = Interposed(path)
@@ -82,9 +95,7 @@ async def _happened(path: Path, layout: str, at: int, between: int) -> bool:
     async with tree_over(store, f"file:{path}", metadata_ttl="60", watch="no") as tree:
         store.arm_steps(at, replacing, between)
         with suppress(NoSuchEntry):
-            file = await walk(tree, "npy/a.npy")
-            assert isinstance(file, StagedFile)
-            if (text := await _whole(file)) is not None:
+            if (text := await _whole(await _file(tree))) is not None:
                 found = np.load(io.BytesIO(text))
                 assert any(np.array_equal(found, each) for each in (OLD, NEW)), f"before operation {at}: {found}"
     happened = store.count > at
@@ -139,11 +150,9 @@ async def test_chunks_that_arrive_after_an_equal_document_are_those_of_another_a
         await _save(tree, "b", OLD + 1)
     document, chunks = (tmp_path / each for each in PLACES[layout])
     new = {each: each.with_name(each.name.replace("a", "b", 1)) for each in (document, chunks)}
-    values = {path.name: path.read_bytes() for path in new[chunks].rglob("*") if path.is_file()}
+    values = _files(new[chunks])
     async with tree_over(store, f"file:{tmp_path}", metadata_ttl="60", watch="no") as tree:
-        file = await walk(tree, "npy/a.npy")
-        assert isinstance(file, StagedFile)
-        reader, writer = await file.open(READ_ONLY), await file.open(OpenFlags(read=True, write=True))
+        reader, writer = [await (await _file(tree)).open(flags) for flags in (READ_ONLY, _CHANGING)]
         await writer.write(128, b"\x63")
         document.unlink()
         shutil.rmtree(chunks)
@@ -156,7 +165,7 @@ async def test_chunks_that_arrive_after_an_equal_document_are_those_of_another_a
         with suppress(StaleEntry):
             await writer.release()
         await reader.release()
-    assert {path.name: path.read_bytes() for path in chunks.rglob("*") if path.is_file()} == values
+    assert _files(chunks) == values
     await store.aclose()
 
 
@@ -167,15 +176,12 @@ async def test_an_array_whose_last_chunk_was_erased_and_written_again_may_get_ot
     async with tree_over(store, f"file:{tmp_path}", new_dialect=layout, new_chunks="4x8", watch="no") as tree:
         await _save(tree, "a", NEW)
     document, chunks = (tmp_path / each for each in PLACES[layout])
-    values = {path.relative_to(chunks): path.read_bytes() for path in chunks.rglob("*") if path.is_file()}
     async with tree_over(store, f"file:{tmp_path}", metadata_ttl="60", watch="no") as tree:
-        file = await walk(tree, "npy/a.npy")
-        assert isinstance(file, StagedFile)
-        reader, writer = await file.open(READ_ONLY), await file.open(OpenFlags(read=True, write=True))
+        reader, writer = [await (await _file(tree)).open(flags) for flags in (READ_ONLY, _CHANGING)]
         assert bytes(await reader.read(128, 128)) == NEW[:4].tobytes()
+        (name, value), *_ = _files(chunks).items()
         shutil.rmtree(chunks)
         assert bytes(await reader.read(256, 128)) == bytes(128)
-        (name, value), *_ = sorted(values.items())
         (chunks / name).parent.mkdir(parents=True)
         (chunks / name).write_bytes(value)
         # Another missing chunk: the document is read again, and is the one of before.
@@ -189,7 +195,7 @@ async def test_an_array_whose_last_chunk_was_erased_and_written_again_may_get_ot
         await writer.flush()
         await writer.release()
         await reader.release()
-    assert len([path for path in chunks.rglob("*") if path.is_file()]) == 2
+    assert len(_files(chunks)) == 2
     await store.aclose()
 
 
@@ -200,11 +206,9 @@ async def test_attributes_that_this_mount_has_changed_are_no_sign_of_another_arr
     async with tree_over(store, f"file:{tmp_path}", new_dialect=layout, new_chunks="4x8", watch="no") as tree:
         await _save(tree, "a", OLD)
     chunks = tmp_path / PLACES[layout][1]
-    (name, value), *_ = sorted((path.relative_to(chunks), path.read_bytes()) for path in chunks.rglob("*") if path.is_file())
+    (name, value), *_ = _files(chunks).items()
     async with tree_over(store, f"file:{tmp_path}", metadata_ttl="60", watch="no") as tree:
-        file = await walk(tree, "npy/a.npy")
-        assert isinstance(file, StagedFile)
-        writer = await file.open(OpenFlags(read=True, write=True))
+        writer = await (await _file(tree)).open(_CHANGING)
         shutil.rmtree(chunks)
         assert bytes(await writer.read(128, 256)) == bytes(256)
         _, attributes = await (await folder_at(tree, "chunks/a")).create(".zattrs", OpenFlags(write=True))
@@ -217,5 +221,5 @@ async def test_attributes_that_this_mount_has_changed_are_no_sign_of_another_arr
         await writer.write(256, b"\x63")
         await writer.flush()
         await writer.release()
-    assert len([path for path in chunks.rglob("*") if path.is_file()]) == 2
+    assert len(_files(chunks)) == 2
     await store.aclose()
