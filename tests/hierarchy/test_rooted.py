@@ -105,7 +105,6 @@ async def test_copies_of_hierarchies_below_the_root_have_one_limit_together(
     async with over({f"{at}/{key}": value for at in "pqr" for key, value in values.items()}) as store:
         kinds = {at: [await store.kind(f"/{at}{name}") for name in ("", "/a", "/only")] for at in "pqr"}
         assert [kinds[at] for at in "pq"] == [["GroupNode", "v3_2022", "v3_2022"]] * 2
-        # Its documents count.
         assert kinds["r"][:2] == ["GroupNode", "v3_2022"]
         assert kinds["r"][2] != "v3_2022"
     (logged,) = [each.getMessage() for each in caplog.records if "copy not read" in each.message]

@@ -199,8 +199,7 @@ class LiveArray(LiveNode):
         if document[1] == self.generation:
             return False
         held = self._chunk_folder
-        has_lost_folder = self._has_lost_chunk_folder or (self.is_apart and is_held(held) and held.is_erased)
-        if has_lost_folder and not self.is_amended:
+        if self._has_lost_chunk_folder or (self.is_apart and is_held(held) and held.is_erased):
             self._changed_without_chunks = True
         return True
 

@@ -351,7 +351,7 @@ class Roots:
             layout = None
         if not prefix or layout is not None:
             nbytes = weight(documents)
-            if prefix and layout is not None and (plain := layout.without_copy()) != layout:
+            if prefix and layout is not None and (plain := layout.without_copy()) is not layout:
                 kept = sum(each.nbytes for (_, at), each in self._earlier.items() if at not in ("", prefix))
                 if kept + nbytes > _MAX_COPIED:
                     log.warning("%s: consolidated copy not read: %d bytes with those of other hierarchies", prefix, kept + nbytes)
